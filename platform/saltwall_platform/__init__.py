@@ -1,0 +1,1 @@
+"""The gateway, its telemetry and settings, and the `saltwall` command."""

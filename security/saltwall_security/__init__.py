@@ -1,0 +1,1 @@
+"""The auditor: attacks a running platform from outside."""
