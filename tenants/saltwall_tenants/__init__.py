@@ -1,1 +1,1 @@
-"""The domain: tenants, API keys, salts, usage, audit events, and what processes say to each other."""
+"""The domain: tenants, keys, salts, usage and audit, and what processes say to each other."""

@@ -107,9 +107,7 @@ class Policy:
             authorisation = Authorisation(
                 epoch=_bounded(section["epoch"], 1, 2**62),
                 tenants={
-                    UUID(hex=tenant): frozenset(
-                        _bounded(g, 1, _MAX_GENERATION) for g in generations
-                    )
+                    _tenant(tenant): frozenset(_bounded(g, 1, _MAX_GENERATION) for g in gens)
                     for tenant, gens in section["tenants"].items()
                 },
             )
