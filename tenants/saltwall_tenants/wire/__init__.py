@@ -8,7 +8,7 @@ from saltwall_tenants.wire.errors import Refusal, WireError
 from saltwall_tenants.wire.keys import EngineKeys, KeyFileError, TicketRoot
 from saltwall_tenants.wire.policy import Authorisation, Lease, Policy
 from saltwall_tenants.wire.salt import MAX_SCOPE_BYTES, derive_kv_salt, salt_label
-from saltwall_tenants.wire.seal import SEAL_HEADER, check_seal, make_seal
+from saltwall_tenants.wire.seal import SEAL_HEADER, check_seal, embed_ticket, make_seal, read_ticket
 from saltwall_tenants.wire.ticket import (
     MAX_CLOCK_SKEW_S,
     MAX_TICKET_AGE_S,
@@ -38,8 +38,10 @@ __all__ = [
     "WireError",
     "check_seal",
     "derive_kv_salt",
+    "embed_ticket",
     "make_seal",
     "make_ticket",
     "open_ticket",
+    "read_ticket",
     "salt_label",
 ]

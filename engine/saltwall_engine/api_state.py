@@ -1,0 +1,129 @@
+"""What the API process knows: keys, policy, lease and the engine core's attestation.
+
+Lives on the API server's event loop. The policy is one immutable object, swapped by assignment.
+"""
+
+import asyncio
+import importlib.metadata
+import time
+from typing import Any
+
+import vllm
+
+from saltwall_tenants.wire import (
+    VECTOR_DIGEST,
+    Attestation,
+    Authorisation,
+    EngineKeys,
+    Policy,
+    Refusal,
+    WireError,
+)
+
+CHANGES_PER_CALL = 200
+"""Tenants per call into the engine core, so that a call stays near a millisecond."""
+
+
+class ApiState:
+    """One engine's control state, and the calls that carry it into the engine core."""
+
+    def __init__(self, keys: EngineKeys, engine_core: Any) -> None:
+        self.keys = keys
+        self._core = engine_core
+        self._authorisation: Authorisation | None = None
+        self._lease_until = 0.0
+        self._pushing = asyncio.Lock()
+        self.attestation: Attestation | None = None
+        self.policy_alarms = 0
+
+    async def attest(self) -> None:
+        """Asks the engine core what it hashes with; until then nothing is ready."""
+        core = await self._call("saltwall_attest")
+        self.attestation = Attestation(
+            name=self.keys.name,
+            algorithm=core["algorithm"],
+            vector_digest=core["vector_digest"],
+            vllm=vllm.__version__,
+            saltwall=importlib.metadata.version("saltwall"),
+        )
+
+    def check_ready(self) -> None:
+        """Raises:
+        WireError: no new request may be taken now.
+        """
+        if self.attestation is None or self.attestation.vector_digest != VECTOR_DIGEST:
+            raise WireError(Refusal.NOT_READY, "block hashes differ from the test vectors")
+        if self._authorisation is None:
+            raise WireError(Refusal.NO_POLICY)
+        if time.monotonic() > self._lease_until:
+            raise WireError(Refusal.LEASE_EXPIRED)
+
+    @property
+    def authorisation(self) -> Authorisation:
+        """The policy in force.
+
+        Raises:
+            WireError: there is none yet.
+        """
+        if self._authorisation is None:
+            raise WireError(Refusal.NO_POLICY)
+        return self._authorisation
+
+    async def apply(self, policy: Policy) -> None:
+        """Makes a policy the one in force, here and in the engine core, and renews the lease.
+
+        What it takes away is refused here before the engine core hears of it, what it adds only
+        after; a tenant is never let in by one half and thrown out by the other.
+
+        Raises:
+            WireError: it is older than the one in force, or another of the same epoch.
+        """
+        async with self._pushing:
+            new, old = policy.authorisation, self._authorisation
+            try:
+                new.check_successor(old)
+            except WireError:
+                self.policy_alarms += 1
+                raise
+            before = dict(old.tenants) if old else {}
+            if old is not None:
+                common = {t: g & new.tenants.get(t, frozenset()) for t, g in before.items()}
+                self._authorisation = Authorisation(
+                    old.epoch, {t: g for t, g in common.items() if g}
+                )
+            changed = [
+                [t.hex, sorted(new.tenants.get(t, ()))]
+                for t in before.keys() | new.tenants.keys()
+                if before.get(t) != new.tenants.get(t)
+            ]
+            changed.sort(key=lambda change: len(change[1]))  # revocations first
+            lost: list[Any] = []
+            for start in range(0, len(changed), CHANGES_PER_CALL):
+                lost += await self._call(
+                    "saltwall_authorise", changed[start : start + CHANGES_PER_CALL]
+                )
+            await self._call("saltwall_renew", policy.lease.seconds)
+            self._authorisation = new
+            self._lease_until = time.monotonic() + policy.lease.seconds
+        await self.purge(lost)
+
+    async def purge(self, owners: list[Any]) -> int:
+        """Unhashes all cached blocks of these owners, a slice at a time; returns how many."""
+        total, left = 0, len(owners)
+        while left:
+            done, left = await self._call("saltwall_purge", owners)
+            total += done
+        return total
+
+    async def purge_tenant(self, tenant: str) -> int:
+        """Unhashes all cached blocks of one tenant, of every generation."""
+        return await self.purge(await self._call("saltwall_owners", tenant))
+
+    async def usage(self) -> Any:
+        """What the engine core counts, with this process's alarms."""
+        usage = await self._call("saltwall_usage")
+        usage["alarms"]["policy"] = self.policy_alarms
+        return usage
+
+    async def _call(self, name: str, *args: Any) -> Any:
+        return await self._core.call_utility_async(name, *args)

@@ -1,0 +1,187 @@
+"""What Saltwall adds to vLLM's EngineCore: the second ticket check, and the control calls.
+
+The calls run on the scheduler's thread, between steps (v1/engine/core.py looks utilities up by
+name), so nothing here needs a lock.
+"""
+
+from functools import wraps
+from typing import Any
+from uuid import UUID
+
+from vllm.exceptions import VLLMValidationError
+from vllm.v1.engine.core import EngineCore
+from vllm.v1.request import RequestStatus
+
+from saltwall_engine.errors import BootRefused
+from saltwall_engine.salt_label import Owner, grant_of
+from saltwall_tenants.wire import Refusal, WireError
+from saltwall_tenants.wire.attestation import ALGORITHM
+
+SLICE_S = 0.001
+"""The longest that one purge call holds the scheduler's thread (seconds)."""
+
+_stock_preprocess = EngineCore.preprocess_add_request
+_stock_add = EngineCore.add_request
+
+
+@wraps(_stock_preprocess)
+def preprocess_add_request(self: Any, request: Any) -> Any:
+    """Opens the ticket before the request exists, so that its first block is hashed with the salt.
+
+    Runs on the input thread. What the HTTP middleware let through fails here only if somebody
+    came another way.
+
+    Raises:
+        VLLMValidationError: the ticket does not open; vLLM finishes the request with an error.
+    """
+    try:
+        if request.resumable:
+            raise WireError(Refusal.MALFORMED, "streaming input sessions are not served")
+        request.cache_salt = self.scheduler.admission.open(request.cache_salt)
+    except WireError as error:
+        raise VLLMValidationError(f"Saltwall refused the request: {error}") from None
+    return _stock_preprocess(self, request)
+
+
+@wraps(_stock_add)
+def add_request(self: Any, request: Any, request_wave: int = 0) -> None:
+    """Checks the policy once more, on the scheduler's thread, and finishes what it forbids."""
+    try:
+        self.scheduler.admission.check(request.cache_salt)
+        if request.request_id in self.scheduler.requests:
+            raise WireError(Refusal.MALFORMED, "duplicate request id")
+    except WireError as error:
+        if not hasattr(self, "_send_abort_outputs_to_client"):
+            raise VLLMValidationError(f"Saltwall refused the request: {error}") from None
+        self._send_abort_outputs_to_client([request.request_id], request.client_index)
+        return
+    _stock_add(self, request, request_wave)
+
+
+def saltwall_attest(self: Any) -> dict[str, Any]:
+    """The algorithm, and the digest over the test vectors computed at start."""
+    return {"algorithm": ALGORITHM, "vector_digest": self.scheduler.vector_digest}
+
+
+def saltwall_authorise(self: Any, changes: list[Any]) -> list[Any]:
+    """Applies `[[tenant hex, [generations]], ...]`: whoever loses a generation is aborted now.
+
+    Returns:
+        `[[tenant hex, generation], ...]` that were lost, for purging.
+    """
+    scheduler = self.scheduler
+    lost = scheduler.admission.replace({UUID(hex=t): frozenset(gens) for t, gens in changes})
+    if lost:
+        abort(self, lambda owner: owner in lost)
+    return [[owner.tenant.hex, owner.generation] for owner in lost]
+
+
+def saltwall_renew(self: Any, seconds: float) -> None:
+    """Renews the lease."""
+    self.scheduler.admission.renew(seconds)
+
+
+def saltwall_purge(self: Any, owners: list[Any]) -> list[int]:
+    """Unhashes cached blocks of `[[tenant hex, generation], ...]` for one slice.
+
+    Returns:
+        The blocks unhashed, and those still to do: call again while there are any.
+    """
+    whose = [Owner(UUID(hex=tenant), generation) for tenant, generation in owners]
+    return list(self.scheduler.kv_cache_manager.block_pool.purge(whose, SLICE_S))
+
+
+def saltwall_owners(self: Any, tenant: str) -> list[Any]:
+    """The owners of cached blocks within one tenant, as `saltwall_purge` takes them."""
+    pool = self.scheduler.kv_cache_manager.block_pool
+    return [[o.tenant.hex, o.generation] for o in pool.blocks_of if o.tenant.hex == tenant]
+
+
+def saltwall_usage(self: Any) -> dict[str, Any]:
+    """Who runs, waits and holds cached blocks; blocks and tokens, cumulative since the start."""
+    scheduler = self.scheduler
+    manager = scheduler.kv_cache_manager
+    tenants: dict[str, dict[str, int]] = {}
+
+    def row(tenant: UUID) -> dict[str, int]:
+        empty = {
+            "running": 0,
+            "waiting": 0,
+            "cached_blocks": 0,
+            "hit_tokens": 0,
+            "missed_tokens": 0,
+        }
+        return tenants.setdefault(tenant.hex, empty)
+
+    for request in scheduler.requests.values():
+        grant = grant_of(request.cache_salt)
+        if grant is not None:
+            running = request.status == RequestStatus.RUNNING
+            row(grant.owner.tenant)["running" if running else "waiting"] += 1
+    for owner, blocks in manager.block_pool.blocks_of.items():
+        row(owner.tenant)["cached_blocks"] += len(blocks)
+    for tenant, tokens in manager.hit_tokens.items():
+        row(tenant)["hit_tokens"] = tokens
+    for tenant, tokens in manager.missed_tokens.items():
+        row(tenant)["missed_tokens"] = tokens
+    running, waiting = scheduler.get_request_counts()
+    return {
+        "requests": {"running": running, "waiting": waiting},
+        "blocks": {
+            "total": manager.block_pool.num_gpu_blocks - 1,
+            "free": manager.block_pool.get_num_free_blocks(),
+        },
+        "tenants": tenants,
+        "refusals": dict(scheduler.admission.refusals),
+        "alarms": {"ownership_mismatch": manager.block_pool.ownership_mismatches},
+    }
+
+
+_CALLS = (
+    saltwall_attest,
+    saltwall_authorise,
+    saltwall_owners,
+    saltwall_purge,
+    saltwall_renew,
+    saltwall_usage,
+)
+
+
+def abort(self: Any, whose: Any) -> None:
+    """Aborts every queued and running request of the owners for whom `whose(owner)` holds."""
+    requests = self.scheduler.requests.values()
+    grants = [(r.request_id, grant_of(r.cache_salt)) for r in requests]
+    ids = [i for i, grant in grants if grant is None or whose(grant.owner)]
+    aborted = self.scheduler.finish_requests(ids, RequestStatus.FINISHED_ABORTED)
+    self._send_abort_outputs(aborted)
+
+
+def install() -> None:
+    """Puts the checks and calls on vLLM's EngineCore class."""
+    EngineCore.preprocess_add_request = preprocess_add_request
+    EngineCore.add_request = add_request
+    for call in _CALLS:
+        setattr(EngineCore, call.__name__, call)
+
+
+def problems() -> list[str]:
+    """Why the hooks are not live; empty when they are."""
+    live = (
+        EngineCore.preprocess_add_request is preprocess_add_request
+        and EngineCore.add_request is add_request
+        and all(getattr(EngineCore, call.__name__, None) is call for call in _CALLS)
+    )
+    return (
+        [] if live else ["the ticket check in EngineCore is not live: start with `saltwall engine`"]
+    )
+
+
+def require_our_scheduler(cls: Any) -> Any:
+    """Passes the scheduler class through.
+
+    Raises:
+        BootRefused: it is not Saltwall's.
+    """
+    if getattr(cls, "__module__", "") != "saltwall_engine.scheduler":
+        raise BootRefused(["the plugin is loaded without its scheduler: use `saltwall engine`"])
+    return cls
