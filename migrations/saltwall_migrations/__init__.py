@@ -1,1 +1,5 @@
-"""Alembic environment and revisions, run from the installed package."""
+"""The database's schema, revision by revision; runs from the installed package."""
+
+from saltwall_migrations.runner import current, head, upgrade
+
+__all__ = ["current", "head", "upgrade"]

@@ -1,0 +1,35 @@
+"""What engines are told: which generations of which tenants' salts they accept."""
+
+from uuid import UUID
+
+from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from saltwall_tenants import changes
+from saltwall_tenants.models import SaltRow, TenantRow
+from saltwall_tenants.wire import Authorisation, Lease, Policy
+from saltwall_tenants.wire.policy import DEFAULT_LEASE_S
+
+_ACTIVE = select(SaltRow.tenant_id, SaltRow.generation).join(
+    TenantRow, (TenantRow.id == SaltRow.tenant_id) & (TenantRow.status == "active")
+)
+
+
+async def snapshot(tx: AsyncSession, name: str, *, lease_s: int = DEFAULT_LEASE_S) -> Policy:
+    """The document for the engine called `name`; take it in `Database.snapshot`.
+
+    Its epoch and its content are then of one state: an epoch names one content for ever.
+    """
+    epoch = (await changes.read(tx))[changes.AUTHORISATION]
+    accepted = _ACTIVE.where(SaltRow.status.in_(("pending", "current", "retiring")))
+    tenants: dict[UUID, set[int]] = {}
+    for tenant_id, generation in await tx.execute(accepted):
+        tenants.setdefault(tenant_id, set()).add(generation)
+    generations = {tenant: frozenset(accepted) for tenant, accepted in tenants.items()}
+    return Policy(name, Lease(lease_s), Authorisation(epoch, generations))
+
+
+async def pending(tx: AsyncSession) -> list[tuple[UUID, int]]:
+    """Generations of active tenants that wait for every engine's acknowledgement."""
+    rows = await tx.execute(_ACTIVE.where(SaltRow.status == "pending"))
+    return [(tenant_id, generation) for tenant_id, generation in rows]
