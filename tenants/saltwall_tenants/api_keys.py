@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import insert, or_, select, update
+from sqlalchemy import bindparam, insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from saltwall_tenants import audit, changes, key_format
@@ -149,7 +149,9 @@ async def revoke(tx: AsyncSession, public_id: str, *, actor: str) -> None:
     """
     await changes.lock(tx)
     query = select(ApiKeyRow.tenant_id, ApiKeyRow.revoked_at)
-    found = (await tx.execute(query.where(ApiKeyRow.public_id == public_id))).one_or_none()
+    query = query.where(ApiKeyRow.public_id == public_id)
+    findable = key_format.is_public_id(public_id)
+    found = (await tx.execute(query)).one_or_none() if findable else None
     if found is None:
         # Not echoed: it may be a whole key, pasted by mistake.
         raise NotFound("there is no such key; `saltwall key list` shows the public ids")
@@ -163,6 +165,8 @@ async def revoke(tx: AsyncSession, public_id: str, *, actor: str) -> None:
 
 async def revoke_all(tx: AsyncSession, tenant_id: UUID) -> None:
     """Ends every key of a tenant; the caller bumps and records."""
+    keys = select(ApiKeyRow.public_id).where(ApiKeyRow.tenant_id == tenant_id)
+    await tx.execute(keys.order_by(ApiKeyRow.public_id).with_for_update())
     await _revoke(tx, tenant_id)
 
 
@@ -202,10 +206,14 @@ async def authenticate(
 
 async def touch(tx: AsyncSession, used: Mapping[str, datetime]) -> None:
     """Notes when keys were last used, by public id; several calls' worth at once."""
-    for public_id, at in sorted(used.items()):  # sorted: two gateways must not deadlock
-        older = or_(ApiKeyRow.last_used_at.is_(None), ApiKeyRow.last_used_at < at)
-        statement = update(ApiKeyRow).where(ApiKeyRow.public_id == public_id, older)
-        await tx.execute(statement.values(last_used_at=at))
+    if not used:
+        return
+    row, at = ApiKeyRow, bindparam("at")
+    older = or_(row.last_used_at.is_(None), row.last_used_at < at)
+    statement = update(row).where(row.public_id == bindparam("key"), older).values(last_used_at=at)
+    # In order of id, as `revoke_all` does: two transactions must not deadlock.
+    keys = [{"key": public_id, "at": last} for public_id, last in sorted(used.items())]
+    await (await tx.connection()).execute(statement, keys)
 
 
 async def _revoke(tx: AsyncSession, tenant_id: UUID, public_id: str | None = None) -> None:

@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engin
 
 from saltwall_tenants.errors import Invalid
 
+CONNECT_TIMEOUT_S = 10
 LOCK_TIMEOUT_MS = 10_000
 
 
@@ -70,6 +71,7 @@ def connect(url: str) -> AsyncEngine:
     async def connection() -> Any:  # asyncpg itself reads the URL: it knows all of libpq's forms
         return await asyncpg.connect(
             url,
+            timeout=CONNECT_TIMEOUT_S,
             server_settings={"application_name": "saltwall", "lock_timeout": f"{LOCK_TIMEOUT_MS}"},
         )
 

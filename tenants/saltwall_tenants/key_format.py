@@ -21,6 +21,11 @@ class KeyParts:
     secret: str = field(repr=False)
 
 
+def is_public_id(text: str) -> bool:
+    """Whether a key could be found by this text."""
+    return len(text) == PUBLIC_CHARS and text.isascii() and text.isalnum()
+
+
 def new_parts() -> KeyParts:
     """Random parts of a new key."""
     return KeyParts(_random(PUBLIC_CHARS), _random(SECRET_CHARS))
@@ -41,7 +46,7 @@ def read(text: str) -> KeyParts | None:
         return None
     public_id, _, secret = body.removeprefix(PREFIX).partition("_")
     parts = KeyParts(public_id, secret)
-    return parts if write(parts) == text and (public_id + secret).isalnum() else None
+    return parts if is_public_id(public_id) and secret.isalnum() and write(parts) == text else None
 
 
 def _random(chars: int) -> str:

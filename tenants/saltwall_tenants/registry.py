@@ -1,5 +1,6 @@
 """Who is a tenant, and how one is found."""
 
+import re
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
@@ -27,7 +28,15 @@ TenantRef = str | UUID | Tenant
 _SELECT = select(TenantRow.id, TenantRow.name, TenantRow.status, TenantRow.created_at)
 
 
-def as_uuid(text: str) -> UUID | None:
+_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
+
+
+def is_name(text: str) -> bool:
+    """Whether a tenant may be called so."""
+    return _NAME.fullmatch(text) is not None and _as_uuid(text) is None
+
+
+def _as_uuid(text: str) -> UUID | None:
     """The id that a text spells, if it spells one."""
     try:
         return UUID(text)
@@ -43,12 +52,13 @@ async def get(tx: AsyncSession, tenant: TenantRef) -> Tenant:
     """
     if isinstance(tenant, Tenant):
         tenant = tenant.id
-    wanted = as_uuid(tenant) if isinstance(tenant, str) else tenant
+    wanted = _as_uuid(tenant) if isinstance(tenant, str) else tenant
     if wanted is not None:
         query = _SELECT.where(TenantRow.id == wanted)
     else:
         query = _SELECT.where(TenantRow.name == tenant, TenantRow.status != "deleted")
-    row = (await tx.execute(query)).one_or_none()
+    findable = wanted is not None or is_name(str(tenant))  # a database chokes on some texts
+    row = (await tx.execute(query)).one_or_none() if findable else None
     if row is None:
         raise NotFound(f"there is no tenant {str(tenant)!r}; `saltwall tenant list` shows them")
     return Tenant(*row)

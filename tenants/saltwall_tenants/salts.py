@@ -1,5 +1,6 @@
 """A tenant's salt secrets, in generations: pending, current, retiring, revoked."""
 
+import math
 import os
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -180,7 +181,7 @@ async def _insert(
             kek_id=sealed.kek_id,
             wrapped_key=sealed.wrapped_key,
             sealed=sealed.sealed,
-            grace_s=int(grace.total_seconds()),
+            grace_s=math.ceil(grace.total_seconds()),
             created_at=fresh.created_at,
         )
     )

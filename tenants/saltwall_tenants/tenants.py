@@ -1,6 +1,5 @@
 """A tenant's life: created, suspended, resumed, deleted."""
 
-import re
 from uuid import uuid4
 
 from sqlalchemy import insert, select, update
@@ -14,15 +13,13 @@ from saltwall_tenants.models import TenantRow, TenantStatus
 from saltwall_tenants.registry import (
     Tenant,
     TenantRef,
-    as_uuid,
     get,
     get_live,
+    is_name,
     list_all,
 )
 
 __all__ = ["Tenant", "TenantRef", "create", "delete", "get", "list_all", "resume", "suspend"]
-
-_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 
 
 async def create(tx: AsyncSession, keyring: Keyring, name: str, *, actor: str) -> Tenant:
@@ -32,7 +29,7 @@ async def create(tx: AsyncSession, keyring: Keyring, name: str, *, actor: str) -
         Invalid: not a name.
         Conflict: the name is in use.
     """
-    if not _NAME.fullmatch(name) or as_uuid(name):
+    if not is_name(name):
         raise Invalid(
             "a tenant's name is 1 to 63 of a-z, 0-9 and '-', starts with a letter or digit,"
             " and does not look like an id"

@@ -2,6 +2,7 @@
 
 import json
 import os
+import secrets
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -100,7 +101,7 @@ class TicketRoot:
 def write_private(path: Path, data: bytes) -> None:
     """Writes a secret so that no other user can read it, and no crash leaves half of it."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         with os.fdopen(descriptor, "wb") as file:
