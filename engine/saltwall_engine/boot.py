@@ -99,6 +99,11 @@ def config_problems(config: Any, vllm_version: str) -> list[str]:
             "class is unknown: choose another method",
         ),
         (
+            getattr(config, "num_hash_lookahead_tokens", 0) > 0,
+            "--speculative-config: this method hashes a block with the tokens after it, which "
+            "is another block hash: choose another method",
+        ),
+        (
             config.attention_config.hisparse_config is not None,
             "HiSparse allocates KV from a private pool: remove it from --attention-config",
         ),
