@@ -1,0 +1,1 @@
+"""Everything that runs on one machine for `saltwall up`: model, engine, gateway, supervisor."""
