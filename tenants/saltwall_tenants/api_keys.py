@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import bindparam, insert, or_, select, update
+from sqlalchemy import BindParameter, bindparam, insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from saltwall_tenants import audit, changes, key_format
@@ -208,7 +208,8 @@ async def touch(tx: AsyncSession, used: Mapping[str, datetime]) -> None:
     """Notes when keys were last used, by public id; several calls' worth at once."""
     if not used:
         return
-    row, at = ApiKeyRow, bindparam("at")
+    row = ApiKeyRow
+    at: BindParameter[Any] = bindparam("at")
     older = or_(row.last_used_at.is_(None), row.last_used_at < at)
     statement = update(row).where(row.public_id == bindparam("key"), older).values(last_used_at=at)
     # In order of id, as `revoke_all` does: two transactions must not deadlock.

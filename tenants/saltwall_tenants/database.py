@@ -90,7 +90,7 @@ def snapshots(engine: AsyncEngine) -> AsyncEngine:
 def _parse(url: str) -> URL:
     try:
         parsed = make_url(url)
-    except ArgumentError:
+    except (ArgumentError, ValueError):
         parsed = None
     if parsed is None or parsed.drivername not in {"sqlite", "postgresql", "postgres"}:
         raise Invalid("the database URL must start with sqlite:/// or postgresql://")

@@ -106,7 +106,8 @@ class Keyring:
                 tuple(int(i) for i in document["ticket_key_ids"]),
             ),
         )
-        if document["version"] != 1 or not keyring.ticket_root.key_ids:
+        ids = keyring.ticket_root.key_ids
+        if document["version"] != 1 or not ids or not all(0 <= i <= 255 for i in ids):
             raise ValueError("another version, or no ticket key")
         if keyring.current_kek not in keyring.keks or keyring.current_pepper not in keyring.peppers:
             raise ValueError("a current key is missing")

@@ -30,7 +30,10 @@ def check_seal(
     Raises:
         WireError: the seal is not that of this request.
     """
-    expected = _mac(key, ticket, method, path, body_digest)
+    try:
+        expected = _mac(key, ticket, method, path, body_digest)
+    except UnicodeEncodeError:  # JSON can spell lone surrogates, which no seal is made over
+        raise WireError(Refusal.SEAL) from None
     if not hmac.compare_digest(b64decode(seal, len(expected)), expected):
         raise WireError(Refusal.SEAL)
 

@@ -1,0 +1,56 @@
+"""The policy document: of one state, so that an epoch names one content."""
+
+from datetime import UTC, datetime, timedelta
+
+from saltwall_tenants import changes, policy, salts, tenants
+from saltwall_tenants.database import Database
+from saltwall_tenants.keyring import Keyring
+from saltwall_tenants.tenants import Tenant
+from saltwall_tenants.wire import Policy
+
+ACTOR = "cli:test"
+
+
+async def test_document_holds_active_tenants_only(
+    db: Database, keyring: Keyring, acme: Tenant
+) -> None:
+    """Suspended and deleted tenants, and revoked generations, are absent."""
+    async with db.transaction() as tx:
+        for name in ("suspended", "deleted"):
+            await tenants.create(tx, keyring, name, actor=ACTOR)
+        await tenants.suspend(tx, "suspended", actor=ACTOR)
+        await tenants.delete(tx, "deleted", actor=ACTOR)
+        await salts.rotate(tx, keyring, acme, grace=timedelta(0), actor=ACTOR)
+        await salts.promote(tx, acme, 2, actor=ACTOR)
+        await salts.expire(tx, datetime.now(UTC), actor=ACTOR)
+    async with db.snapshot() as tx:
+        assert (await policy.snapshot(tx, "demo")).authorisation.tenants == {acme.id: {2}}
+
+
+async def test_document_survives_the_wire(db: Database, acme: Tenant) -> None:
+    """What the database gives, engines can read, from the first migration on."""
+    async with db.snapshot() as tx:
+        document = await policy.snapshot(tx, "demo", lease_s=30)
+        assert document.authorisation.epoch == (await changes.read(tx))["authorisation"]
+    assert Policy.decode(document.encode(), "demo") == document
+    assert document.lease.seconds == 30
+
+
+async def test_empty_database_has_a_document(db: Database) -> None:
+    """Without any tenant the policy is empty and still valid: it refuses everyone."""
+    async with db.snapshot() as tx:
+        document = await policy.snapshot(tx, "demo")
+    assert Policy.decode(document.encode(), "demo").authorisation.tenants == {}
+
+
+async def test_epoch_and_content_are_of_one_state(
+    db: Database, keyring: Keyring, acme: Tenant
+) -> None:
+    """A change that commits between two reads of a snapshot shows in neither part of it."""
+    async with db.snapshot() as reader:
+        epoch = (await changes.read(reader))["authorisation"]
+        async with db.transaction() as tx:
+            await tenants.create(tx, keyring, "globex", actor=ACTOR)
+        document = await policy.snapshot(reader, "demo")
+    assert document.authorisation.epoch == epoch
+    assert set(document.authorisation.tenants) == {acme.id}
