@@ -1,0 +1,93 @@
+"""Speaks to an engine's control routes."""
+
+import json
+
+import httpx
+
+from saltwall_platform.settings import Engine
+from saltwall_tenants.wire import Attestation, EngineKeys, Policy, WireError
+
+# A busy engine answers between two steps, and a long prefill is one step.
+TIMEOUT = httpx.Timeout(15, connect=3)
+PUSH_TIMEOUT = httpx.Timeout(30, connect=3)
+MAX_REASON_CHARS = 200
+
+
+class ControlError(Exception):
+    """The engine answered, and refused; the message says what an operator can do."""
+
+
+class PolicyStaleError(ControlError):
+    """The engine holds a newer policy, or another one of the same epoch."""
+
+
+class EngineControl:
+    """The control routes of one engine; transport errors are httpx's."""
+
+    def __init__(self, client: httpx.AsyncClient, engine: Engine, keys: EngineKeys) -> None:
+        self._client = client
+        self._url = engine.url
+        self._name = engine.name
+        self._headers = {"authorization": f"Bearer {keys.control}"}
+
+    async def attestation(self) -> Attestation:
+        """What the engine says of itself.
+
+        Raises:
+            ControlError: it does not say.
+        """
+        response = await self._client.get(
+            f"{self._url}/saltwall/v1/attestation", headers=self._headers, timeout=TIMEOUT
+        )
+        self._expect_ok(response)
+        try:
+            return Attestation.decode(response.content)
+        except WireError:
+            raise ControlError("its attestation is not one: is it a Saltwall engine?") from None
+
+    async def push(self, policy: Policy) -> None:
+        """Gives the engine a policy and renews its lease.
+
+        Raises:
+            PolicyStaleError: it knows better.
+            ControlError: it refuses for another reason.
+        """
+        response = await self._client.put(
+            f"{self._url}/saltwall/v1/policy",
+            content=policy.encode(),
+            headers={**self._headers, "content-type": "application/json"},
+            timeout=PUSH_TIMEOUT,
+        )
+        if response.status_code == 409:
+            raise PolicyStaleError(
+                "it holds a newer policy than the database: was that restored from a backup? any"
+                " change of a tenant moves it on"
+            )
+        self._expect_ok(response)
+
+    async def not_ready(self) -> str:
+        """Why the engine takes no requests; empty when it does."""
+        response = await self._client.get(f"{self._url}/health", timeout=TIMEOUT)
+        if response.status_code == 200:
+            return ""
+        try:
+            reason = json.loads(response.content)["reason"]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            reason = None
+        if isinstance(reason, str) and reason:
+            return reason[:MAX_REASON_CHARS]
+        return f"its /health answers {response.status_code}"
+
+    def _expect_ok(self, response: httpx.Response) -> None:
+        match response.status_code:
+            case 200:
+                return
+            case 401 | 403:
+                raise ControlError(
+                    "it does not accept our control secret: start it with this gateway's"
+                    f" engine key file for {self._name!r}"
+                )
+            case 404:
+                raise ControlError("it has no Saltwall plugin: start it with `saltwall engine`")
+            case status:
+                raise ControlError(f"its control routes answer {status}")
