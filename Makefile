@@ -1,0 +1,56 @@
+# `make up` needs Python 3.11 or newer, make and git; everything else goes into .venv.
+# Another Python: make up PYTHON=/path/to/python3.12. Another place: make up VENV=/path.
+
+VENV ?= .venv
+UV := 0.13.9
+STACK := platform/saltwall_platform/stack
+BIN := $(VENV)/bin
+SUITABLE := import sys; sys.exit(sys.version_info < (3, 11))
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	"$$p" -c '$(SUITABLE)' 2>/dev/null && echo "$$p" && break; done)
+ARGS ?=
+TESTS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help up test lint lock clean environment tools
+
+help: ## Show this list
+	@sed -n 's/^\([a-z]*\):[^#]*## /  make \1\t/p' $(MAKEFILE_LIST)
+
+up: environment ## Install and run everything here; options: make up ARGS="--port 9090"
+	@exec $(BIN)/saltwall up $(ARGS)
+
+test: tools lint ## Lint, then run all tests; some of them: make test TESTS=tests/tenants
+	@$(BIN)/python -m pytest $(TESTS)
+
+lint: tools ## ruff, mypy and the import rules
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+lock: $(BIN)/python ## Resolve the requirement locks anew (reaches the package index)
+	@$(BIN)/python -m venv --clear $(VENV)/lock
+	@$(VENV)/lock/bin/python -m pip install --quiet --only-binary :all: uv==$(UV)
+	@$(VENV)/lock/bin/python -I $(STACK)/lock.py .
+
+clean: ## Remove the environment and caches; .saltwall, with keys and database, stays
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build
+
+environment: $(BIN)/python
+	@$(BIN)/python -I $(STACK)/install.py .
+
+tools: $(BIN)/python
+	@$(BIN)/python -I $(STACK)/install.py --dev .
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" && "$(PYTHON)" -c '$(SUITABLE)' 2>/dev/null || { \
+		echo "Python 3.11 or newer is needed; $(or $(PYTHON),python3) is" \
+			"$$("$(or $(PYTHON),python3)" --version 2>/dev/null || echo missing)." >&2; \
+		echo "Install one, or name it: make PYTHON=/path/to/python3.12 $(MAKECMDGOALS)" >&2; \
+		exit 1; }
+	@"$(PYTHON)" -c 'import ensurepip, venv' 2>/dev/null || { \
+		echo "$(PYTHON) lacks its venv module: apt-get install python3-venv (or your system's" \
+			"equivalent), or name another: make PYTHON=/path/to/python3.12" >&2; \
+		exit 1; }
+	@"$(PYTHON)" -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
