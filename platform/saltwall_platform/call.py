@@ -46,14 +46,14 @@ class Call:
         Raises:
             ApiError: 400; the document cannot be written as UTF-8 JSON.
         """
-        document = {**self.document, "request_id": request_id, "cache_salt": ticket}
+        document = {**self.document, "request_id": request_id}
         if self.stream:
             document["stream_options"] = {
                 **(document.get("stream_options") or {}),
                 "include_usage": True,
                 "continuous_usage_stats": running_usage or self.wants_running_usage,
             }
-        return serialise(document)
+        return serialise(document, ticket)
 
 
 def read_call(body: bytes, *, max_sequences: int) -> Call:

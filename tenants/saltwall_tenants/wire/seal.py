@@ -44,9 +44,12 @@ def embed_ticket(fields: dict[str, object], ticket: str) -> bytes:
     Args:
         fields: the request's fields; a `cache_salt` among them is replaced.
         ticket: the ticket, `TICKET_CHARS` long.
+
+    Raises:
+        ValueError: a number that JSON cannot hold, or a string that is not Unicode text.
     """
     ordered = {"cache_salt": ticket, **{k: v for k, v in fields.items() if k != "cache_salt"}}
-    return json.dumps(ordered, separators=(",", ":"), allow_nan=False).encode()
+    return json.dumps(ordered, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
 
 
 def read_ticket(body: bytes) -> str:
