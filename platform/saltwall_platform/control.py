@@ -11,6 +11,7 @@ from saltwall_tenants.wire import Attestation, EngineKeys, Policy, WireError
 TIMEOUT = httpx.Timeout(15, connect=3)
 PUSH_TIMEOUT = httpx.Timeout(30, connect=3)
 MAX_REASON_CHARS = 200
+REFUSAL_HEADER = "x-saltwall-refusal"
 
 
 class ControlError(Exception):
@@ -70,13 +71,8 @@ class EngineControl:
         response = await self._client.get(f"{self._url}/health", timeout=TIMEOUT)
         if response.status_code == 200:
             return ""
-        try:
-            reason = json.loads(response.content)["reason"]
-        except (ValueError, KeyError, TypeError, RecursionError):
-            reason = None
-        if isinstance(reason, str) and reason:
-            return reason[:MAX_REASON_CHARS]
-        return f"its /health answers {response.status_code}"
+        reason = response.headers.get(REFUSAL_HEADER) or _reason(response.content)
+        return reason[:MAX_REASON_CHARS] or f"its /health answers {response.status_code}"
 
     def _expect_ok(self, response: httpx.Response) -> None:
         match response.status_code:
@@ -91,3 +87,11 @@ class EngineControl:
                 raise ControlError("it has no Saltwall plugin: start it with `saltwall engine`")
             case status:
                 raise ControlError(f"its control routes answer {status}")
+
+
+def _reason(body: bytes) -> str:
+    try:
+        reason = json.loads(body)["reason"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return ""
+    return reason if isinstance(reason, str) else ""

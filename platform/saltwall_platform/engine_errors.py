@@ -5,13 +5,13 @@ from typing import Any
 
 import structlog
 
+from saltwall_platform.control import REFUSAL_HEADER
 from saltwall_platform.errors import ApiError, engine_failed, engine_unavailable
 from saltwall_platform.metrics import Metrics
 from saltwall_platform.redaction import redact
 from saltwall_platform.replicas import Replica
 from saltwall_platform.upstream import Upstream
 
-REFUSAL_HEADER = "x-saltwall-refusal"
 MAX_ERROR_BYTES = 2**20
 # Only these can be the client's doing; for any other 4xx it sent nothing that explains it.
 _CLIENTS_FAULT = frozenset({400, 404, 413, 422, 429})

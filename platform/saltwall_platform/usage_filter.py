@@ -90,7 +90,7 @@ class UsageFilter:
             self._meter.chunk(choices)
             return
         self._meter.running(choices, usage)
-        if "completion_tokens_details" in document["usage"]:
+        if document["usage"].get("completion_tokens_details") is not None:
             self._replica.recounts_reasoning = True
 
     def _render(self, event: _Event) -> bytes:
