@@ -21,7 +21,7 @@ from pathlib import Path
 
 OLDEST = (3, 11)
 NEEDED_GB = 6.0
-SIZE = {False: "3.4 GB on disk", True: "about 10 GB on disk, CUDA included"}
+SIZE = {False: "3.8 GB on disk", True: "about 10 GB on disk, CUDA included"}
 TORCH = "torch==2.13.0"
 LOCKS = {
     "runtime": "requirements-runtime.txt",

@@ -1,0 +1,62 @@
+"""How commands print data: a table for people, JSON for programs."""
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Annotated
+from uuid import UUID
+
+import typer
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+Value = str | int | bool | datetime | UUID | None | Sequence[str]
+Row = Mapping[str, Value]
+
+
+def show(rows: Sequence[Row], *, as_json: bool, empty: str) -> None:
+    """Prints rows with the same fields; `empty` is said to people when there are none."""
+    if as_json:
+        typer.echo(json.dumps([{k: plain(v) for k, v in row.items()} for row in rows], indent=2))
+        return
+    if not rows:
+        typer.echo(empty)
+        return
+    lines = [[name.upper().replace("_", " ") for name in rows[0]]]
+    lines += [[text(value) for value in row.values()] for row in rows]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+    for line in lines:
+        cells = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+        typer.echo("  ".join(cells).rstrip())
+
+
+def show_one(row: Row, *, as_json: bool) -> None:
+    """Prints one thing, a field a line."""
+    if as_json:
+        typer.echo(json.dumps({k: plain(v) for k, v in row.items()}, indent=2))
+        return
+    width = max(len(name) for name in row)
+    for name, value in row.items():
+        typer.echo(f"{name.replace('_', ' ').ljust(width)}  {text(value)}")
+
+
+def plain(value: Value) -> object:
+    """A value as JSON has it."""
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return str(value) if isinstance(value, UUID) else value
+
+
+def text(value: Value) -> str:
+    """A value as people read it."""
+    match value:
+        case None:
+            return "-"
+        case datetime():
+            return value.strftime("%Y-%m-%d %H:%M:%S")
+        case str():
+            return value
+        case list() | tuple():
+            return ", ".join(value)
+        case _:
+            return str(value)

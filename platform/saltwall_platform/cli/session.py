@@ -1,0 +1,85 @@
+"""What the commands that touch tenants share: settings, keyring and one transaction."""
+
+import asyncio
+import getpass
+import os
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from saltwall_platform.cli.errors import CliError
+from saltwall_platform.settings import Settings
+from saltwall_tenants import tenants
+from saltwall_tenants.database import Database
+from saltwall_tenants.keyring import FILE_NAME, Keyring
+
+T = TypeVar("T")
+
+
+def settings(**chosen: int) -> Settings:
+    """The settings of the environment; `chosen` fields win."""
+    return Settings.model_validate(chosen)
+
+
+def actor() -> str:
+    """Who the audit log names."""
+    try:
+        return f"cli:{getpass.getuser()}"
+    except (OSError, KeyError):  # a container without an entry for this user
+        return f"cli:uid-{os.getuid()}"
+
+
+def write(work: Callable[[AsyncSession], Awaitable[T]]) -> T:
+    """Runs `work` in one transaction on the configured database."""
+
+    async def run() -> T:
+        database = Database(settings().database_url)
+        try:
+            async with database.transaction() as tx:
+                return await work(tx)
+        finally:
+            await database.dispose()
+
+    return asyncio.run(run())
+
+
+def read(work: Callable[[AsyncSession], Awaitable[T]]) -> T:
+    """Runs `work` on one consistent view of the configured database."""
+
+    async def run() -> T:
+        database = Database(settings().database_url)
+        try:
+            async with database.snapshot() as tx:
+                return await work(tx)
+        finally:
+            await database.dispose()
+
+    return asyncio.run(run())
+
+
+async def keyring(tx: AsyncSession) -> Keyring:
+    """The keyring that belongs to the database; made for a database that has no tenant yet.
+
+    Raises:
+        CliError: there are tenants but no keyring: a new one could not open their salts.
+    """
+    directory = settings().keys_dir
+    if (directory / FILE_NAME).exists():
+        return Keyring.load(directory)
+    if await tenants.list_all(tx, deleted=True):
+        raise CliError(
+            f"{directory / FILE_NAME} is missing, but the database has tenants: restore it from "
+            "your backup, or run this where the gateway runs (SALTWALL_KEYS_DIR)"
+        )
+    return Keyring.load_or_create(directory)
+
+
+def schema_is_old() -> bool:
+    """Whether the configured database is not at this release's schema."""
+    from saltwall_migrations import current, head
+
+    try:
+        return current(settings().database_url) != head()
+    except Exception:  # whatever it is, the caller has a better error to show
+        return False
