@@ -25,10 +25,8 @@ class Tenant:
 TenantRef = str | UUID | Tenant
 """A tenant, its id, or its name (the text of an id is an id: names cannot look like one)."""
 
-_SELECT = select(TenantRow.id, TenantRow.name, TenantRow.status, TenantRow.created_at)
-
-
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
+_SELECT = select(TenantRow.id, TenantRow.name, TenantRow.status, TenantRow.created_at)
 
 
 def is_name(text: str) -> bool:
