@@ -39,6 +39,10 @@ class Freshness:
         """Calls `listener` with the sections that moved, right after each move was seen."""
         self._listeners.append(listener)
 
+    def epoch(self, section: str) -> int:
+        """The last epoch seen of a section; 0 before the first look."""
+        return self._epochs.get(section, 0)
+
     @property
     def age_s(self) -> float:
         """How old the last successful look at the database is (seconds)."""

@@ -125,9 +125,8 @@ class Gateway:
             log.info("gateway stops", running=len(self._in_flight))
             self._data.should_exit = True
             await self._in_flight.drain(self._settings.shutdown_grace_s)
-            await data
             self._admin.should_exit = True
-            await admin
+            await asyncio.gather(data, admin)
         finally:
             for task in (*background, data, admin):
                 task.cancel()

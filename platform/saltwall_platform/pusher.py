@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from contextlib import suppress
 
 import httpx
 import structlog
@@ -26,10 +27,11 @@ log = structlog.get_logger(__name__)
 
 
 class Pusher:
-    """One background task an engine: attest, push, probe, and again.
+    """One background task an engine: attest and push when due, probe, and again.
 
-    It pushes at its start, on every change, at a third of the lease, and at once when the engine
-    has lost its policy. After any break in the connection the attestation is checked anew.
+    A push is due at its start, on every change, at a third of the lease, and when the engine was
+    started again or could not be reached. Each is preceded by a check of the attestation, and an
+    engine that has lost its policy serves nobody, so none is routed to that was not checked.
     """
 
     def __init__(
@@ -46,33 +48,30 @@ class Pusher:
         self._replica = replica
         self._control = control
         self._database = database
+        self._freshness = freshness
         self._metrics = metrics
         self._lease_s = lease_s
         self._acknowledged = acknowledged
         self._wake = asyncio.Event()
         self._pushed = asyncio.Event()
-        self._attested = False
-        self._due = True
-        self._pushed_at = 0.0
+        self._asked = False
         self._backoff_s = FIRST_BACKOFF_S
         self._silences = 0
-        freshness.listen(self._changed)
+        freshness.listen(lambda _sections: self._wake.set())
 
     async def run(self) -> None:
         """Works for ever."""
         while True:
             self._wake.clear()
             delay = await self._attempt()
-            try:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(delay):
                     await self._wake.wait()
-            except TimeoutError:
-                pass
 
     async def push_again(self, timeout_s: float) -> bool:
         """Asks for a push now; returns whether one succeeded in time."""
         self._pushed.clear()
-        self._due = True
+        self._asked = True
         self._wake.set()
         try:
             async with asyncio.timeout(timeout_s):
@@ -83,23 +82,23 @@ class Pusher:
 
     def lost(self) -> None:
         """A request could not reach the engine: look at once."""
-        self._disconnected("it refuses connections")
+        self._forget("it refuses connections")
         self._wake.set()
 
     async def _attempt(self) -> float:
         try:
             delay = await self._step()
         except ControlError as error:
-            self._replica.close(str(error))
+            self._forget(str(error))
             return self._back_off()
         except httpx.TimeoutException as error:
             if isinstance(error, httpx.ConnectTimeout):
-                self._disconnected("it cannot be reached")
+                self._forget("it cannot be reached")
             else:
                 self._note_silence()
             return self._back_off()
         except (httpx.HTTPError, httpx.InvalidURL):
-            self._disconnected("it cannot be reached")
+            self._forget("it cannot be reached")
             return self._back_off()
         except DATABASE_ERRORS as error:
             # Without a fresh policy the lease is not renewed: the engine closes by itself.
@@ -110,62 +109,57 @@ class Pusher:
         return delay
 
     async def _step(self) -> float:
-        if not self._attested:
+        if self._is_due():
             problems = (await self._control.attestation()).problems(self._replica.engine.name)
             if problems:
-                self._replica.close("; ".join(problems))
+                self._forget("; ".join(problems))
                 return RECHECK_S
-            self._attested, self._due = True, True
-        if self._due or time.monotonic() - self._pushed_at >= self._lease_s / 3:
             await self._push()
         reason = await self._control.not_ready()
-        if not reason:
-            if self._attested:  # a request may have found the connection broken meanwhile
-                self._replica.open()
-        elif reason == Refusal.NO_POLICY:  # it was started again
-            self._disconnected(reason)
+        if reason == Refusal.NO_POLICY:  # it was started again
+            self._forget(reason)
             return self._back_off()
-        else:
-            self._due = self._due or reason == Refusal.LEASE_EXPIRED
+        if reason:
+            self._asked = self._asked or reason == Refusal.LEASE_EXPIRED
             self._replica.close(reason)
+        elif self._replica.acknowledged:  # else a request has found it unreachable meanwhile
+            self._replica.open()
         return min(PROBE_S, self._lease_s / 3)
 
+    def _is_due(self) -> bool:
+        replica = self._replica
+        leased_at = replica.acknowledged_at
+        return (
+            self._asked
+            or leased_at is None
+            or self._freshness.epoch(AUTHORISATION) > replica.acknowledged
+            or time.monotonic() - leased_at >= self._lease_s / 3
+        )
+
     async def _push(self) -> None:
-        self._due = False  # a change from here on is not in what is read below
+        self._asked = False  # what asks from here on has not seen what is read below
         try:
-            document = await self._read()
-            try:
-                await self._control.push(document)
-            except PolicyStaleError:
-                # Another gateway may have been faster; then the database has that change too.
-                self._metrics.alarm("policy_stale")
-                document = await self._read()
-                await self._control.push(document)
-        except PolicyStaleError:
-            self._due = True
-            self._metrics.alarm("policy_stale")
-            raise
-        except BaseException:
-            self._due = True
-            raise
-        self._pushed_at = time.monotonic()
+            document = await self._send()
+        except PolicyStaleError:  # another gateway may have been faster: read what it has read
+            document = await self._send()
         self._replica.acknowledged = document.authorisation.epoch
-        self._replica.acknowledged_at = self._pushed_at
+        self._replica.acknowledged_at = time.monotonic()
         self._pushed.set()
         self._acknowledged.set()
         log.debug("policy pushed", engine=self._replica.label, epoch=self._replica.acknowledged)
 
-    async def _read(self) -> Policy:
+    async def _send(self) -> Policy:
         async with asyncio.timeout(SNAPSHOT_TIMEOUT_S), self._database.snapshot() as tx:
-            return await policy.snapshot(tx, self._replica.engine.name, lease_s=self._lease_s)
+            document = await policy.snapshot(tx, self._replica.engine.name, lease_s=self._lease_s)
+        try:
+            await self._control.push(document)
+        except PolicyStaleError:
+            self._metrics.alarm("policy_stale")
+            raise
+        return document
 
-    def _changed(self, sections: frozenset[str]) -> None:
-        if AUTHORISATION in sections:
-            self._due = True
-            self._wake.set()
-
-    def _disconnected(self, problem: str) -> None:
-        self._attested, self._due = False, True
+    def _forget(self, problem: str) -> None:
+        """What was known of the engine holds no longer; it may be another process by now."""
         self._replica.acknowledged, self._replica.acknowledged_at = 0, None
         self._replica.fingerprint, self._replica.recounts_reasoning = None, False
         self._replica.close(problem)

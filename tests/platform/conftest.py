@@ -94,11 +94,15 @@ class World:
         base = "http://127.0.0.1:{}".format
         async with (
             httpx.AsyncClient(
-                base_url=base(self.gateway.port), timeout=DEADLINE_S, headers=self.auth()
+                base_url=base(self.gateway.port),
+                timeout=DEADLINE_S,
+                headers=self.auth(),
+                trust_env=False,
             ) as self.client,
-            httpx.AsyncClient(base_url=base(self.gateway.admin_port), timeout=DEADLINE_S) as admin,
+            httpx.AsyncClient(
+                base_url=base(self.gateway.admin_port), timeout=DEADLINE_S, trust_env=False
+            ) as self.admin,
         ):
-            self.admin = admin
             try:
                 if routable:
                     await eventually(lambda: all(r.routable for r in self.gateway.replicas))

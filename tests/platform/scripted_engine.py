@@ -100,6 +100,8 @@ class ScriptedEngine:
         self.received: list[Received] = []
         self.refuse: list[Refusal] = []
         self.push_answers: list[tuple[int, Any]] = []
+        self.may_answer_pushes = asyncio.Event()
+        self.may_answer_pushes.set()
         self.health: str = ""
         self.port = 0
         self._server: asyncio.Server | None = None
@@ -166,6 +168,7 @@ class ScriptedEngine:
         elif (method, path) == ("GET", "/saltwall/v1/attestation"):
             await connection.whole(200, self.attestation.encode())
         elif (method, path) == ("PUT", "/saltwall/v1/policy"):
+            await self.may_answer_pushes.wait()
             if self.push_answers:
                 await connection.json(*self.push_answers.pop(0))
                 return
@@ -197,7 +200,7 @@ class ScriptedEngine:
         gone = asyncio.ensure_future(connection.reader.read(1))
         try:
             await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
-            if not work.done():
+            if not work.done() or isinstance(work.exception(), ConnectionError):
                 request.gone.set()
                 return False
             work.result()

@@ -1,0 +1,214 @@
+"""Engines learn every change at once, are leased time and no more, and are checked before use."""
+
+import pytest
+from conftest import eventually
+from scripted_engine import ScriptedEngine
+
+from saltwall_platform import pusher
+from saltwall_tenants import api_keys, tenants
+from saltwall_tenants.wire import Refusal
+
+
+async def ready(world) -> dict:
+    return (await world.admin.get("/readyz")).json()
+
+
+async def problem(world) -> str:
+    return (await ready(world))["engines"][0]["problem"]
+
+
+async def told(world, words: str) -> None:
+    """Waits until readiness says why the engine is not routable."""
+
+    async def says() -> bool:
+        return words in await problem(world)
+
+    await eventually(says)
+    assert (await world.admin.get("/readyz")).status_code == 503
+    assert (await world.chat()).status_code == 503
+    assert await world.metric('saltwall_engine_routable{engine="demo"}') == 0
+
+
+async def test_an_engine_is_told_who_may_use_it_before_it_is_routable(up):
+    authorisation = up.engine.policy.authorisation
+    assert authorisation.tenants == {up.acme.id: frozenset({1}), up.globex.id: frozenset({1})}
+    assert await up.metric('saltwall_engine_routable{engine="demo"}') == 1
+    assert await up.metric('saltwall_policy_age_seconds{engine="demo"}') < 60
+
+
+async def test_a_suspension_is_pushed_within_a_second(up):
+    await up.change(lambda tx: tenants.suspend(tx, "acme", actor="test"))
+    await eventually(lambda: set(up.engine.policy.authorisation.tenants) == {up.globex.id}, 1)
+    await up.change(lambda tx: tenants.resume(tx, "acme", actor="test"))
+    await eventually(lambda: up.acme.id in up.engine.policy.authorisation.tenants, 1)
+
+
+async def test_a_change_of_keys_alone_is_none_of_the_engines_business(up):
+    await eventually(lambda: up.engine.policy.authorisation.epoch > 0)
+    pushed, version = len(up.engine.policies), up.gateway.freshness.version
+    await up.change(lambda tx: api_keys.create(tx, up.keyring, "acme", actor="test"))
+    await eventually(lambda: up.gateway.freshness.version > version)
+    assert len(up.engine.policies) == pushed
+
+
+async def test_the_lease_is_renewed_long_before_it_ends(world):
+    async with world.running(lease_seconds=3):
+        pushed = len(world.engine.policies)
+        assert world.engine.policy.lease.seconds == 3
+        await eventually(lambda: len(world.engine.policies) >= pushed + 2, 3)
+
+
+async def test_without_the_database_the_lease_is_not_renewed(world, monkeypatch):
+    async with world.running(lease_seconds=3) as gateway:
+
+        def unplugged():
+            raise OSError("unplugged")
+
+        monkeypatch.setattr(gateway._database, "snapshot", unplugged)
+        pushed = len(world.engine.policies)
+        age = 'saltwall_policy_age_seconds{engine="demo"}'
+
+        async def old() -> bool:
+            return await world.metric(age) > 2
+
+        await eventually(old)
+        assert len(world.engine.policies) <= pushed + 1
+        monkeypatch.undo()
+        await eventually(lambda: len(world.engine.policies) >= pushed + 2)
+
+
+async def test_an_engine_that_was_started_again_gets_its_policy_at_once(up):
+    pushed = len(up.engine.policies)
+    up.engine.policy = None
+    await eventually(lambda: len(up.engine.policies) > pushed, pusher.PROBE_S + 1)
+    assert (await up.chat()).status_code == 200
+
+
+async def test_a_request_that_finds_the_policy_gone_is_served_all_the_same(up):
+    up.engine.policy = None
+    assert (await up.chat()).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"name": "other"}, "it is 'other', not 'demo'"),
+        ({"algorithm": "sha256"}, "its block hash is 'sha256'"),
+        ({"vector_digest": "0" * 64}, "differ from the published test vectors"),
+        ({"vllm": "0.31.0"}, "its vLLM 0.31.0 is outside"),
+    ],
+)
+async def test_an_engine_that_hashes_otherwise_is_never_routed_to(
+    world, monkeypatch, change, words
+):
+    monkeypatch.setattr(pusher, "RECHECK_S", 0.1)
+    good = world.engine.attestation
+    world.engine.attest(**change)
+    async with world.running(routable=False):
+        await told(world, words)
+        assert not world.engine.policies
+        world.engine.attestation = good
+
+        async def served() -> bool:
+            return (await world.chat()).status_code == 200
+
+        await eventually(served)
+
+
+async def test_an_attestation_is_checked_again_after_every_reconnect(up):
+    await up.engine.stop()
+    up.engine.attest(algorithm="xxhash")
+    await up.engine.start()
+    await told(up, "xxhash")
+    assert not up.engine.received
+
+
+async def test_an_attestation_is_checked_again_when_the_policy_was_lost(up):
+    up.engine.attest(algorithm="xxhash")
+    up.engine.policy = None
+    await told(up, "xxhash")
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        ((401, {}), "does not accept our control secret"),
+        ((404, {}), "no Saltwall plugin"),
+        ((400, {}), "control routes answer 400"),
+    ],
+)
+async def test_a_refused_push_says_what_to_do(world, answer, words):
+    world.engine.push_answers = [answer] * 100
+    async with world.running(routable=False):
+        await told(world, words)
+        world.engine.push_answers = []
+
+        async def served() -> bool:
+            return (await world.chat()).status_code == 200
+
+        await eventually(served)
+
+
+async def test_a_stale_push_is_read_and_sent_again(up):
+    pushed = len(up.engine.policies)
+    up.engine.push_answers = [(409, {})]
+    await up.change(lambda tx: tenants.suspend(tx, "globex", actor="test"))
+    await eventually(lambda: len(up.engine.policies) > pushed)
+    assert set(up.engine.policy.authorisation.tenants) == {up.acme.id}
+    assert await up.metric('saltwall_alarms_total{kind="policy_stale"}') == 1
+    assert (await up.chat()).status_code == 200
+
+
+async def test_an_engine_that_knows_better_than_the_database_is_not_routed_to(up):
+    up.engine.push_answers = [(409, {})] * 100
+    await up.change(lambda tx: tenants.suspend(tx, "globex", actor="test"))
+    await told(up, "was that restored from a backup")
+    assert await up.metric('saltwall_alarms_total{kind="policy_stale"}') >= 2
+
+
+async def test_an_engine_that_is_not_ready_is_not_routed_to(up):
+    for reason in ("not_ready", "engine is dead"):
+        up.engine.health = reason
+        await told(up, reason)
+    up.engine.health = ""
+
+    async def served() -> bool:
+        return (await up.chat()).status_code == 200
+
+    await eventually(served)
+
+
+async def test_an_expired_lease_is_renewed(up):
+    pushed = len(up.engine.policies)
+    up.engine.health = Refusal.LEASE_EXPIRED
+    await eventually(lambda: len(up.engine.policies) > pushed)
+
+
+async def test_a_wrong_control_secret_is_named(world):
+    object.__setattr__(world.engine.keys, "control", "x" * 43)
+    async with world.running(routable=False):
+        await told(world, "does not accept our control secret")
+
+
+async def test_each_engine_has_its_own_policy_and_state(world):
+    other_keys = world.keyring.ticket_root.engine_keys("other")
+    other = ScriptedEngine(other_keys, world.engine.script)
+    await other.start()
+    engines = [
+        {"name": "demo", "url": world.engine.url},
+        {"name": "other", "url": other.url},
+    ]
+    async with world.running(engines=engines):
+        assert world.engine.policy.name == "demo"
+        assert other.policy.name == "other"
+        assert (await world.chat(model="other")).status_code == 200
+        assert len(other.received) == 1
+        await other.stop()
+
+        async def one_is_down() -> bool:
+            return [e["routable"] for e in (await ready(world))["engines"]] == [True, False]
+
+        await eventually(one_is_down)
+        assert (await ready(world))["ready"]
+        assert (await world.chat()).status_code == 200
+        assert (await world.chat(model="other")).status_code == 503
