@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCMSIV
 
 from saltwall_tenants.wire.encoding import b64decode, b64encode, cbor
 from saltwall_tenants.wire.errors import Refusal, WireError
+from saltwall_tenants.wire.salt import SALT_BYTES
 
 VERSION = "sw1."
 MAX_TICKET_AGE_S = 60
@@ -40,7 +41,12 @@ def make_ticket(key_id: int, key: bytes, name: str, ticket: Ticket) -> str:
     """Encrypts a ticket for the engine called `name`; always `TICKET_CHARS` characters.
 
     AES-256-GCM-SIV (RFC 8452): a repeated nonce reveals equality, never the key.
+
+    Raises:
+        ValueError: the salt is not 32 bytes.
     """
+    if len(ticket.salt) != SALT_BYTES:
+        raise ValueError(f"a KV salt has {SALT_BYTES} bytes")
     nonce = os.urandom(NONCE_BYTES)
     body = _BODY.pack(ticket.tenant.bytes, ticket.generation, ticket.salt, ticket.issued_at)
     sealed = AESGCMSIV(key).encrypt(nonce, body, _associated_data(name))

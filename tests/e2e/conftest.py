@@ -1,0 +1,42 @@
+"""One real stack for all end-to-end tests: `saltwall up` with the demo model."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from recorder import Recorded, listening
+from running_stack import LEASE_S, Stack, running_stack
+
+
+LAST = ("test_faults.py", "test_secrets.py")
+"""What breaks the stack runs after the rest; what searches its traces runs at the very end."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks these tests, and orders the last ones."""
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.e2e)
+    items.sort(key=lambda item: LAST.index(item.path.name) + 1 if item.path.name in LAST else 0)
+
+
+@pytest.fixture(scope="session")
+def spans() -> Iterator[tuple[str, list[Recorded]]]:
+    """Where the gateway sends its spans."""
+    with listening(lambda _: (200, b"{}")) as collector:
+        yield collector
+
+
+@pytest.fixture(scope="session")
+def stack(tmp_path_factory: pytest.TempPathFactory, spans: Any) -> Iterator[Stack]:
+    """The running product; started once per test run."""
+    home = tmp_path_factory.mktemp("stack") / "home"
+    with running_stack(
+        home,
+        SALTWALL_LEASE_SECONDS=str(LEASE_S),
+        SALTWALL_LOG_LEVEL="debug",
+        SALTWALL_OTLP_ENDPOINT=spans[0],
+    ) as stack:
+        yield stack

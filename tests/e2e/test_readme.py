@@ -1,0 +1,129 @@
+"""Every command in the README does what the README says."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from running_stack import Stack, free_ports
+
+ROOT = Path(__file__).parents[2]
+BLOCKS = re.findall(r"^```sh\n(.*?)^```$", (ROOT / "README.md").read_text(), re.M | re.S)
+
+
+def block(containing: str) -> str:
+    """The one block that holds this text."""
+    (found,) = [text for text in BLOCKS if containing in text]
+    return str(found)
+
+
+@pytest.fixture
+def shell(stack: Stack) -> Iterator["Shell"]:
+    """A shell in which the README's commands reach the running stack."""
+    yield Shell(stack)
+
+
+class Shell:
+    """Runs blocks as typed, but for the ports, which tests choose."""
+
+    def __init__(self, stack: Stack) -> None:
+        self._stack = stack
+        self._ports = {"8080": stack.base_url, "8081": stack.ready["admin_url"]}
+
+    def run(self, text: str, **environment: str) -> str:
+        """Runs a script with bash; returns what it prints.
+
+        Raises:
+            CalledProcessError: the script failed.
+        """
+        for port, url in self._ports.items():
+            text = text.replace(f"127.0.0.1:{port}", url.split("/")[2])
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        done = subprocess.run(
+            ["bash", "-euc", text],
+            env=self._stack.environ | {"PATH": path} | environment,
+            cwd=self._stack.home,
+            capture_output=True,
+            text=True,
+            timeout=240,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+
+def test_each_block_is_run_by_a_test_here() -> None:
+    """A block that is added to the README needs a test of its own."""
+    tested = {
+        block(text)
+        for text in (
+            "make up",
+            "make test",
+            "key create acme",
+            'ask "$ACME"\nask "$ACME"',
+            "salt rotate acme",
+            "tenant suspend globex",
+            "tenant show acme",
+            "engine --print",
+            "saltwall gateway",
+        )
+    }
+    assert tested == set(BLOCKS)
+
+
+@pytest.mark.parametrize("target", ["up", "test"])
+def test_the_two_commands_are_targets(target: str) -> None:
+    """`make up` and `make test` exist; what they run is what the other tests run."""
+    assert block(f"make {target}") == f"make {target}\n"
+    done = subprocess.run(
+        ["make", "--dry-run", target], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert {"up": "saltwall up", "test": "pytest"}[target] in done.stdout
+
+
+def test_the_tour(shell: Shell) -> None:
+    """Hits for the tenant's own repeat only; none after rotation; suspension; the rest prints."""
+    setup = block("key create acme")
+    asks = block('ask "$ACME"\nask "$ACME"')
+    counts = [int(line.split(":")[1]) for line in shell.run(setup + asks).split()]
+    assert counts[0] == counts[2] == 0
+    assert min(counts[1], counts[3]) >= 384
+    again = shell.run(setup + block("salt rotate acme"))
+    assert again.strip().endswith(":0")
+    suspended = shell.run(setup + block("tenant suspend globex"))
+    assert "suspended" in suspended
+    shown = shell.run(block("tenant show acme"))
+    assert "acme" in shown
+    assert "# TYPE" in shown
+
+
+def test_the_engine_command_keeps_the_operators_flags(shell: Shell) -> None:
+    """`--write-keys` writes the file that the text names, and `--print` shows the whole command."""
+    text = block("engine --print")
+    printed = shell.run(text)
+    assert "engine-chat.json" in printed
+    command = printed.strip().splitlines()[-1]
+    given = shlex.split(text.strip().splitlines()[-1].split(" -- vllm serve ")[1])
+    for flag in given[1:]:
+        assert flag in shlex.split(command)
+    assert "sha256_cbor" in command
+
+
+def test_a_gateway_on_its_own_machine_starts(shell: Shell, tmp_path: Path) -> None:
+    """The commands for the gateway's machine: it starts, and says which engine it cannot reach."""
+    port, admin_port = free_ports(2)
+    text = block("saltwall gateway").replace(
+        "saltwall gateway",
+        f"timeout --preserve-status 90 saltwall gateway & "
+        f"until curl -s http://localhost:{admin_port}/readyz; do sleep 0.2; done; kill $!; wait",
+    )
+    said = shell.run(
+        text,
+        SALTWALL_HOME=str(tmp_path / "home"),
+        SALTWALL_PORT=str(port),
+        SALTWALL_ADMIN_PORT=str(admin_port),
+    )
+    assert "no engine is routable" in said
