@@ -5,6 +5,7 @@ import ssl
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from functools import cache
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 
 import httpx
@@ -30,7 +31,7 @@ def new_client() -> httpx.AsyncClient:
     """The client for all engines: no proxy, no redirects, no compression, no cookies."""
     return httpx.AsyncClient(
         trust_env=False,
-        verify=ssl.create_default_context(),
+        verify=_system_trust(),
         follow_redirects=False,
         headers={"accept-encoding": "identity", "user-agent": "saltwall"},
         timeout=httpx.Timeout(None, connect=CONNECT_TIMEOUT_S, write=WRITE_TIMEOUT_S),
@@ -39,6 +40,12 @@ def new_client() -> httpx.AsyncClient:
         ),
         cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
     )
+
+
+@cache
+def _system_trust() -> ssl.SSLContext:
+    """The system's certificates; reading them takes a while."""
+    return ssl.create_default_context()
 
 
 def seal(

@@ -2,7 +2,7 @@
 
 import re
 
-from conftest import eventually
+from gateway_world import eventually
 from raw_http import request, send
 
 LABELS = re.compile(r"^(saltwall_\w+?)(?:_bucket|_created)?\{(.*)\} ", re.MULTILINE)

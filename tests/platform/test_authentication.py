@@ -4,7 +4,7 @@ import asyncio
 from datetime import timedelta
 
 import pytest
-from conftest import eventually
+from gateway_world import eventually
 from raw_http import request, send
 
 from saltwall_platform.auth import Authenticator

@@ -3,7 +3,7 @@
 import asyncio
 import json
 
-from conftest import answer_like_vllm, chat_body, eventually, stay_silent
+from gateway_world import answer_like_vllm, chat_body, eventually, stay_silent
 from raw_http import request
 from sqlalchemy import text
 from vllm_shapes import PROMPT_TOKENS, chat_events

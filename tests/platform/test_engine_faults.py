@@ -4,7 +4,7 @@ import asyncio
 import json
 
 import pytest
-from conftest import WORDS, answer_like_vllm, eventually, stay_silent
+from gateway_world import WORDS, answer_like_vllm, eventually, stay_silent
 from scripted_engine import ScriptedEngine
 from vllm_shapes import PROMPT_TOKENS, chat_events
 

@@ -4,7 +4,7 @@ import asyncio
 import time
 from contextlib import AsyncExitStack
 
-from conftest import chat_body
+from gateway_world import chat_body
 from scripted_engine import ScriptedEngine
 
 from saltwall_tenants import salts

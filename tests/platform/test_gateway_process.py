@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 
 import httpx
 import pytest
-from conftest import WORDS, chat_body, eventually
+from gateway_world import WORDS, chat_body, eventually
 from raw_http import read_answer, request
 from vllm_shapes import chat_events
 

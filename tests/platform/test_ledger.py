@@ -2,7 +2,7 @@
 
 import asyncio
 
-from conftest import answer_like_vllm, eventually
+from gateway_world import answer_like_vllm, eventually
 from vllm_shapes import PROMPT_TOKENS
 
 from saltwall_platform.ledger import Ledger

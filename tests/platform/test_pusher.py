@@ -1,7 +1,7 @@
 """Engines learn every change at once, are leased time and no more, and are checked before use."""
 
 import pytest
-from conftest import eventually
+from gateway_world import eventually
 from scripted_engine import ScriptedEngine
 
 from saltwall_platform import pusher

@@ -3,7 +3,7 @@
 import asyncio
 import json
 
-from conftest import chat_body, eventually
+from gateway_world import chat_body, eventually
 from raw_http import Answer, read_answer, request, send
 
 from saltwall_platform import request_body

@@ -4,7 +4,7 @@ import asyncio
 import json
 
 import pytest
-from conftest import WORDS
+from gateway_world import WORDS
 from vllm_shapes import CACHED_TOKENS, PROMPT_TOKENS, chat_events
 
 BOTH = {"include_usage": True, "continuous_usage_stats": True}

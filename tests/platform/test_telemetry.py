@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import pytest
 import structlog
-from conftest import chat_body
+from gateway_world import chat_body
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from saltwall_platform.logs import configure_logging

@@ -3,7 +3,7 @@
 import asyncio
 from datetime import timedelta
 
-from conftest import WORDS, answer_like_vllm, eventually
+from gateway_world import WORDS, answer_like_vllm, eventually
 from scripted_engine import ScriptedEngine
 from vllm_shapes import chat_events
 

@@ -4,7 +4,7 @@ import asyncio
 import json
 from datetime import timedelta
 
-from conftest import WORDS, eventually, stay_silent
+from gateway_world import WORDS, eventually, stay_silent
 from vllm_shapes import PROMPT_TOKENS, chat_events
 
 from saltwall_tenants import api_keys, tenants
