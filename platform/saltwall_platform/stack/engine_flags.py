@@ -14,7 +14,6 @@ from saltwall_platform.stack.errors import FlagError
 
 OWNED: Final[Mapping[str, str | None]] = {
     "--scheduler-cls": "saltwall_engine.scheduler.scheduler_class",
-    "--middleware": "saltwall_engine.middleware.Gate",
     "--prefix-caching-hash-algo": "sha256_cbor",
     "--enable-prefix-caching": None,
     "--enable-prompt-tokens-details": None,
@@ -59,6 +58,9 @@ REFUSED: Final[Mapping[str, Rule]] = {
     "--hf-token": Rule(
         "a token on the command line can be read by every user of this machine: "
         "set HF_TOKEN in the environment instead"
+    ),
+    "--middleware": Rule(
+        "it could change a request after its seal was checked; the plugin adds Saltwall's own"
     ),
     "--trust-remote-code": Rule("a model's own code would run with every tenant's data"),
     "--root-path": Rule("it moves the routes away from the engine's allow-list"),

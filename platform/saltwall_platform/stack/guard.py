@@ -61,13 +61,17 @@ def send(pids: list[int], signum: signal.Signals) -> None:
             os.kill(pid, signum)
 
 
-def reap() -> None:
-    """Collects what has ended, adopted orphans included."""
+def reap() -> bool:
+    """Collects what has ended; whether there are no children left, adopted orphans included.
+
+    Not the same as no process being alive: one whose main thread has ended looks dead too early.
+    """
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
     except ChildProcessError:
-        pass
+        return True
+    return False
 
 
 class Grace:
@@ -88,12 +92,10 @@ class Grace:
 
 def clear(grace: Grace) -> None:
     """Waits until no descendant is left, and kills them once the grace is over."""
-    while alive := descendants(os.getpid()):
+    while not reap():
         if grace.over:
-            send(alive, signal.SIGKILL)
-        reap()
+            send(descendants(os.getpid()), signal.SIGKILL)
         time.sleep(POLL_S)
-    reap()
 
 
 def die_with_guard() -> None:
