@@ -1,4 +1,4 @@
-"""The `saltwall` command in the test's own process: the real entry point, without a second start."""
+"""The `saltwall` command in the test's own process: the real entry point, started once."""
 
 import sys
 from dataclasses import dataclass

@@ -18,7 +18,9 @@ DEADLINE_S = 15.0
 # A command with a child that ignores SIGTERM, and an orphan in a session of its own.
 TREE = """
 import os, signal, subprocess, sys, time
-stubborn = "import signal, time; signal.signal(15, signal.SIG_IGN); print(flush=True); time.sleep(600)"
+stubborn = (
+    "import signal, time; signal.signal(15, signal.SIG_IGN); print(flush=True); time.sleep(600)"
+)
 child = subprocess.Popen([sys.executable, "-c", stubborn], stdout=subprocess.PIPE)
 child.stdout.readline()
 orphan = subprocess.run(

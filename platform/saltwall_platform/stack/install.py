@@ -143,8 +143,9 @@ def diagnose(log: str) -> str:
     if re.search(r"No matching distribution|no matching distribution", log):
         version = ".".join(map(str, sys.version_info[:2]))
         return (
-            f"a locked package has no wheel for Python {version} on this kind of machine, or the "
-            "index does not carry it: Linux on x86-64 or arm64 with Python 3.11 to 3.13 works"
+            f"a locked package has no wheel for Python {version} on this kind of machine (Linux on "
+            "x86-64 or arm64 with Python 3.11 to 3.13 works), or the package index lacks it or "
+            "cannot be reached (`pip config list` shows which is used)"
         )
     return "pip failed; its last lines are above"
 
