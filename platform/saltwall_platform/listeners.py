@@ -11,6 +11,9 @@ from saltwall_platform.errors import StartError
 
 BACKLOG = 2048
 KEEP_ALIVE_S = 30
+# A peer that vanished without a word, or never takes what is in its buffers: the kernel's to find.
+PROBE_S = 30
+UNTAKEN_MS = 180_000
 
 
 class Listener(uvicorn.Server):
@@ -51,6 +54,10 @@ class Listener(uvicorn.Server):
                 f"cannot listen on {host}, port {port}: {error.strerror or error};"
                 f" set {setting} to another port, or stop what uses it"
             ) from None
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in (("TCP_KEEPIDLE", PROBE_S), ("TCP_USER_TIMEOUT", UNTAKEN_MS)):
+            if hasattr(socket, option):  # Linux; connections inherit them
+                self._socket.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
         self.port: int = self._socket.getsockname()[1]
 
     @contextmanager

@@ -128,6 +128,51 @@ def test_what_is_killed_is_started_again_until_a_signal(
     assert not gateway.running
 
 
+SUPERVISOR = """
+import io, os, sys
+from pathlib import Path
+from saltwall_platform.stack.progress import Progress
+from saltwall_platform.stack.service import Service
+from saltwall_platform.stack.supervisor import Stopped, Supervisor, stop_on_signals
+home = Path(sys.argv[1])
+tree = "import subprocess, time; print(subprocess.Popen(['sleep', '600'], start_new_session=True)"
+scripts = {"engine": tree + ".pid, flush=True); time.sleep(600)", "gateway": "import time; time.sleep(600)"}
+engine, gateway = (
+    Service(name, (sys.executable, "-c", script), os.environ, home, 5.0)
+    for name, script in scripts.items()
+)
+supervisor = Supervisor(engine, gateway, Progress(io.StringIO()))
+supervisor.adopt_orphans()
+engine.rotate_log()
+engine.start()
+print(engine.guard_pid, flush=True)
+try:
+    with stop_on_signals():
+        supervisor.keep()
+except Stopped:
+    supervisor.stop()
+"""
+
+
+def test_a_killed_guard_leaves_no_orphan(tmp_path: Path) -> None:
+    """The supervisor adopts and ends what the guard would have ended, and starts anew."""
+    supervisor = subprocess.Popen(
+        [sys.executable, "-c", SUPERVISOR, tmp_path], stdout=subprocess.PIPE, text=True
+    )
+    assert supervisor.stdout is not None
+    guard_pid = int(supervisor.stdout.readline())
+    log = tmp_path / "logs" / "engine.log"
+    eventually(lambda: log.exists() and log.read_text().endswith("\n"))
+    orphan = int(log.read_text())
+    os.kill(guard_pid, signal.SIGKILL)
+    eventually(lambda: len(log.read_text().split()) == 2)
+    assert not Path(f"/proc/{orphan}").exists()
+    supervisor.terminate()
+    assert supervisor.wait(DEADLINE_S) == 0
+    supervisor.stdout.close()
+    assert not any(Path(f"/proc/{pid}").exists() for pid in log.read_text().split())
+
+
 def test_a_log_is_private_and_the_last_one_is_kept(
     tmp_path: Path, started: Callable[..., Service]
 ) -> None:

@@ -118,6 +118,7 @@ def run(settings: Settings, options: UpOptions, *, gpu: bool, as_json: bool) -> 
             keyring = prepare(settings, progress)
             engine, gateway = services(settings, options, gpu=gpu, progress=progress)
             supervisor = Supervisor(engine, gateway, progress)
+            supervisor.adopt_orphans()
             readiness = Readiness(welcome.admin_url(settings), engine, gateway)
             began = time.monotonic()
             supervisor.start(readiness)

@@ -35,21 +35,29 @@ def prctl(option: int, value: int) -> None:
         raise OSError(ctypes.get_errno(), "prctl failed")
 
 
-def descendants(pid: int) -> list[int]:
-    """All living processes below `pid`, parents first."""
-    parents: dict[int, list[int]] = {}
+def processes() -> list[tuple[int, int, str]]:
+    """Process id, parent and state of everything that runs, zombies included."""
+    found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
                 state, parent = (entry / "stat").read_text().rpartition(")")[2].split()[:2]
             except (OSError, ValueError):
                 continue
-            if state not in "ZX":
-                parents.setdefault(int(parent), []).append(int(entry.name))
+            found.append((int(entry.name), int(parent), state))
+    return found
+
+
+def descendants(pid: int) -> list[int]:
+    """All living processes below `pid`, parents first."""
+    children: dict[int, list[int]] = {}
+    for child, parent, state in processes():
+        if state not in "ZX":
+            children.setdefault(parent, []).append(child)
     found: list[int] = []
     level = [pid]
     while level:
-        level = [child for parent in level for child in parents.get(parent, [])]
+        level = [child for parent in level for child in children.get(parent, [])]
         found += level
     return found
 

@@ -59,6 +59,11 @@ class Service:
             return None
 
     @property
+    def guard_pid(self) -> int | None:
+        """The process id of its guard; None while that does not run."""
+        return None if self._process is None else self._process.pid
+
+    @property
     def running(self) -> bool:
         """Whether the command, or something that it started, still runs."""
         return self._process is not None and self._process.poll() is None

@@ -1,5 +1,6 @@
 """Starts engine and gateway, keeps them running, and takes them down in order."""
 
+import os
 import signal
 import time
 from collections.abc import Iterator
@@ -7,7 +8,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Final
 
-from saltwall_platform.stack import engine_log
+from saltwall_platform.stack import engine_log, guard
 from saltwall_platform.stack.errors import StackError
 from saltwall_platform.stack.progress import Progress
 from saltwall_platform.stack.readiness import Readiness
@@ -46,6 +47,15 @@ class Supervisor:
         self._engine, self._gateway = engine, gateway
         self._services = (engine, gateway)
         self._progress = progress
+        self._adopts = False
+
+    def adopt_orphans(self) -> None:
+        """Ends what a guard leaves behind that is killed itself.
+
+        For a process of its own: every child that is no guard is taken for such an orphan.
+        """
+        guard.prctl(guard.PR_SET_CHILD_SUBREAPER, 1)
+        self._adopts = True
 
     def start(self, readiness: Readiness) -> None:
         """Starts both and waits until requests can be served.
@@ -74,6 +84,7 @@ class Supervisor:
             for service in self._services:
                 code = service.ended()
                 if code is not None:
+                    self._sweep()
                     self._progress.done(
                         f"{service.name} ended (code {code}) and is started again: {service.log}"
                     )
@@ -96,9 +107,22 @@ class Supervisor:
                 while service.running:
                     self._progress.now(f"stopping the {service.name}", began)
                     time.sleep(POLL_S)
+            self._sweep()
         finally:
             for signum, handler in before.items():
                 signal.signal(signum, handler)
+
+    def _sweep(self) -> None:
+        if not self._adopts:
+            return
+        guards = {service.guard_pid for service in self._services}
+        me = os.getpid()
+        while orphans := [
+            pid for pid, parent, _ in guard.processes() if parent == me and pid not in guards
+        ]:
+            for pid in orphans:
+                guard.send([pid, *guard.descendants(pid)], signal.SIGKILL)
+                os.waitpid(pid, 0)
 
 
 def explain(service: Service, code: int) -> str:
