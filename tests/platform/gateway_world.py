@@ -13,7 +13,7 @@ from vllm_shapes import chat_events, whole
 
 from saltwall_platform.gateway import Gateway
 from saltwall_platform.settings import Settings
-from saltwall_tenants import usage
+from saltwall_tenants import api_keys, tenants, usage
 from saltwall_tenants.api_keys import NewKey
 from saltwall_tenants.database import Database
 from saltwall_tenants.keyring import Keyring
@@ -58,13 +58,13 @@ class World:
 
     home: Path
     keyring: Keyring
+    database_url: str
     database: Database
     engine: ScriptedEngine
     acme: Tenant
     globex: Tenant
     acme_key: NewKey
     globex_key: NewKey
-    settings: dict[str, Any] = field(default_factory=dict)
     gateway: Gateway = field(init=False)
     client: httpx.AsyncClient = field(init=False)
     admin: httpx.AsyncClient = field(init=False)
@@ -73,12 +73,13 @@ class World:
         """The settings of a gateway in this world."""
         fields: dict[str, Any] = {
             "home": self.home,
+            "database_url": self.database_url,
             "port": 0,
             "admin_port": 0,
             "engines": [{"name": "demo", "url": self.engine.url}],
             "shutdown_grace_s": 0.5,
         }
-        return Settings(**(fields | self.settings | changes))
+        return Settings(**(fields | changes))
 
     @asynccontextmanager
     async def running(self, *, routable: bool = True, **changes: Any) -> AsyncIterator[Gateway]:
@@ -150,6 +151,21 @@ class World:
             if name == line:
                 return float(value)
         return 0.0
+
+
+@asynccontextmanager
+async def new_world(home: Path, database_url: str) -> AsyncIterator[World]:
+    """Makes keys, two tenants with a key each in a migrated database, and a listening engine."""
+    keyring, database = Keyring.create(home / "keys"), Database(database_url)
+    async with database.transaction() as tx:
+        acme = await tenants.create(tx, keyring, "acme", actor="test")
+        globex = await tenants.create(tx, keyring, "globex", actor="test")
+        keys = [await api_keys.create(tx, keyring, t, actor="test") for t in (acme, globex)]
+    engine = ScriptedEngine(keyring.ticket_root.engine_keys("demo"), answer_like_vllm)
+    await engine.start()
+    yield World(home, keyring, database_url, database, engine, acme, globex, *keys)
+    await engine.stop()
+    await database.dispose()
 
 
 def chat_body(**fields: Any) -> dict[str, Any]:

@@ -31,7 +31,10 @@ def record(world, request_id: str) -> UsageRecord:
 async def test_what_cannot_be_written_waits_and_counts_once(world, monkeypatch):
     ledger = Ledger(world.database, Metrics())
 
+    attempts = []
+
     def unplugged():
+        attempts.append(1)
         raise OSError("unplugged")
 
     monkeypatch.setattr(world.database, "transaction", unplugged)
@@ -40,7 +43,7 @@ async def test_what_cannot_be_written_waits_and_counts_once(world, monkeypatch):
     for number in range(3):
         ledger.settle(record(world, str(number)))
     ledger.settle(record(world, "0"))
-    await asyncio.sleep(0.1)
+    await eventually(lambda: len(attempts) >= 3)
     monkeypatch.undo()
     await world.settled(requests=3, prompt_tokens=3, completion_tokens=6)
     writing.cancel()
