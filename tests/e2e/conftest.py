@@ -8,7 +8,6 @@ import pytest
 from recorder import Recorded, listening
 from running_stack import LEASE_S, Stack, running_stack
 
-
 LAST = ("test_faults.py", "test_secrets.py")
 """What breaks the stack runs after the rest; what searches its traces runs at the very end."""
 

@@ -34,7 +34,8 @@ class Running:
         assert self.began.wait(120)
 
     def _read(self, stack: Stack, key: str) -> None:
-        long = arguments("chat", "Count upwards.", max_tokens=3500, min_tokens=3500, stream=True)
+        lasting = {"min_tokens": 3500}
+        long = arguments("chat", "Count.", max_tokens=3500, extra_body=lasting, stream=True)
         try:
             for _ in stack.client(key=key).chat.completions.create(**long):
                 self.tokens += 1

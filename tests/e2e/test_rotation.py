@@ -24,11 +24,10 @@ def test_rotation_hides_the_old_prefix_and_spares_everything_else(stack: Stack) 
         assert send(stack, tenant, "chat", text, stream=False) == 0
         assert send(stack, tenant, "chat", text, stream=False) >= 384
     with ThreadPoolExecutor() as pool:
-        long = arguments("chat", "Tell a long story.", max_tokens=150, min_tokens=150)
+        long = arguments("chat", "Tell a story.", max_tokens=150, extra_body={"min_tokens": 150})
         chat = stack.client().chat.completions
         running = pool.submit(lambda: list(chat.create(**long, stream=True)))
-        while stack.busy() == 0:
-            pass
+        eventually(lambda: stack.busy() == 1, 60)
         stack.saltwall("salt", "rotate", "acme")
         finish = [c.finish_reason for chunk in running.result() for c in chunk.choices]
         assert finish[-1] == "length"

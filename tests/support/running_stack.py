@@ -58,6 +58,9 @@ class Stack:
     ready: dict[str, Any] = field(repr=False)
     secret: str = field(repr=False)
     errors: list[bytes] = field(default_factory=list, repr=False)
+    _http: httpx.Client = field(
+        default_factory=lambda: httpx.Client(timeout=180, trust_env=False), repr=False
+    )
 
     @property
     def base_url(self) -> str:
@@ -86,7 +89,7 @@ class Stack:
         given = kwargs.pop("headers", {})
         headers = {"authorization": f"Bearer {key or self.keys[tenant]}"} | given
         url = self.base_url.removesuffix("/v1") + path
-        response = httpx.post(url, headers=headers, timeout=180, trust_env=False, **kwargs)
+        response = self._http.post(url, headers=headers, **kwargs)
         if response.status_code >= 400:
             self.errors.append(response.content)
         return response
@@ -99,9 +102,7 @@ class Stack:
         if secret:
             headers["authorization"] = f"Bearer {self.secret}"
         url = self.ready["engine_url"] + path
-        response = httpx.request(
-            method, url, headers=headers, timeout=180, trust_env=False, **kwargs
-        )
+        response = self._http.request(method, url, headers=headers, **kwargs)
         if response.status_code >= 400:
             self.errors.append(response.content)
         return response
@@ -117,7 +118,7 @@ class Stack:
 
     def admin(self, path: str) -> httpx.Response:
         """A request to the operators' listener."""
-        return httpx.get(self.ready["admin_url"] + path, timeout=60, trust_env=False)
+        return self._http.get(self.ready["admin_url"] + path)
 
     def is_ready(self) -> bool:
         """Whether the gateway says that it can serve."""

@@ -7,7 +7,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from saltwall_platform.cli import session
 from saltwall_platform.cli.output import JsonOption, Row, show, show_one
-from saltwall_tenants import api_keys, salts, tenants
+from saltwall_tenants import api_keys, salts, tenants, usage
 from saltwall_tenants.tenants import Tenant
 
 app = typer.Typer(no_args_is_help=True, help="Create, suspend and delete tenants.")
@@ -58,17 +58,22 @@ def list_tenants(
 
 @app.command("show")
 def show_tenant(name: Name, as_json: JsonOption = False) -> None:
-    """Show a tenant with the number of its keys and its salt's generation."""
+    """Show a tenant with its keys, its salt's generation and what it has used."""
 
     async def work(tx: AsyncSession) -> Row:
         tenant = await tenants.get(tx, name)
         keys = await api_keys.list_for(tx, tenant)
         generations = await salts.list_for(tx, tenant)
         current = [salt.generation for salt in generations if salt.status == "current"]
+        used = await usage.totals(tx, tenant.id)
         return {
             **row(tenant),
             "active_keys": sum(key.revoked_at is None for key in keys),
             "salt_generation": current[0] if current else None,
+            "requests": used.requests,
+            "prompt_tokens": used.prompt_tokens,
+            "cached_tokens": used.cached_tokens,
+            "completion_tokens": used.completion_tokens,
         }
 
     show_one(session.read(work), as_json=as_json)
