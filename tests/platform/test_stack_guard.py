@@ -28,6 +28,8 @@ orphan = subprocess.run(
      "start_new_session=True, stdout=subprocess.DEVNULL).pid)"], stdout=subprocess.PIPE, text=True)
 with open(sys.argv[1] + ".new", "w") as file:
     file.write(f"{os.getpid()} {child.pid} {orphan.stdout}")
+if len(sys.argv) > 2:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
 os.rename(sys.argv[1] + ".new", sys.argv[1])
 time.sleep(600)
 """
@@ -49,10 +51,10 @@ def eventually(holds: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def command(tmp_path: Path, grace_s: float) -> list[str]:
-    """The guard with that tree of processes below it."""
+def command(tmp_path: Path, grace_s: float, *stubborn: str) -> list[str]:
+    """The guard with that tree of processes below it; `stubborn`: the command ignores SIGTERM."""
     prefix = [sys.executable, "-I", guard.__file__, str(tmp_path / "pid"), str(grace_s)]
-    return [*prefix, sys.executable, "-c", TREE, str(tmp_path / "tree")]
+    return [*prefix, sys.executable, "-c", TREE, str(tmp_path / "tree"), *stubborn]
 
 
 @pytest.fixture
@@ -73,8 +75,8 @@ def tree(tmp_path: Path) -> Iterator[Callable[[], list[int]]]:
 
 
 def test_a_stopped_guard_leaves_nothing(tmp_path: Path, tree: Callable[[], list[int]]) -> None:
-    """Also what ignores SIGTERM, once the grace is over, and what left its session."""
-    process = subprocess.Popen(command(tmp_path, 0.2), start_new_session=True)
+    """Also what ignores SIGTERM, and what left its session: it has lost its parent."""
+    process = subprocess.Popen(command(tmp_path, 600), start_new_session=True)
     pids = tree()
     assert int((tmp_path / "pid").read_text()) == pids[0]
     process.terminate()
@@ -83,14 +85,23 @@ def test_a_stopped_guard_leaves_nothing(tmp_path: Path, tree: Callable[[], list[
     assert not (tmp_path / "pid").exists()
 
 
-def test_a_second_signal_ends_the_grace(tmp_path: Path, tree: Callable[[], list[int]]) -> None:
-    """Whoever presses Ctrl-C twice does not wait."""
-    process = subprocess.Popen(command(tmp_path, 600), start_new_session=True)
+def test_a_stubborn_command_is_killed_after_the_grace(
+    tmp_path: Path, tree: Callable[[], list[int]]
+) -> None:
+    """It had its time."""
+    process = subprocess.Popen(command(tmp_path, 0.2, "stubborn"), start_new_session=True)
     pids = tree()
     process.terminate()
-    eventually(lambda: not alive(pids[0]))
-    assert alive(pids[1])
+    assert process.wait(DEADLINE_S) == 0
+    assert not any(map(alive, pids))
+
+
+def test_a_second_signal_ends_the_grace(tmp_path: Path, tree: Callable[[], list[int]]) -> None:
+    """Whoever presses Ctrl-C twice does not wait."""
+    process = subprocess.Popen(command(tmp_path, 600, "stubborn"), start_new_session=True)
+    pids = tree()
     process.terminate()
+    process.send_signal(signal.SIGINT)
     assert process.wait(DEADLINE_S) == 0
     assert not any(map(alive, pids))
 
@@ -112,7 +123,7 @@ def test_a_killed_supervisor_takes_everything_along(
     """kill -9 gives nobody a chance to clean up; the guard notices by itself."""
     script = "import subprocess, sys, time; subprocess.Popen(sys.argv[1:], start_new_session=True)"
     supervisor = subprocess.Popen(
-        [sys.executable, "-c", f"{script}; time.sleep(600)", *command(tmp_path, 600)]
+        [sys.executable, "-c", f"{script}; time.sleep(600)", *command(tmp_path, 600, "stubborn")]
     )
     pids = tree()
     supervisor.kill()

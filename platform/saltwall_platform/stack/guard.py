@@ -16,17 +16,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import FrameType
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 POLL_S = 0.05
 ORPHAN_GRACE_S = 2.0
-STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-
-
-class Stop(Exception):
-    """The guard was told to stop."""
+IDLE_S = 60.0
+STOPS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
+WATCHED = STOPS | {signal.SIGCHLD}
 
 
 def prctl(option: int, value: int) -> None:
@@ -82,67 +79,61 @@ def reap() -> bool:
     return False
 
 
-class Grace:
-    """How long what runs may still take to end by itself; a second signal ends it at once."""
-
-    def __init__(self, seconds: float) -> None:
-        self.deadline = time.monotonic() + seconds
-
-    def cut(self, signum: int, frame: FrameType | None) -> None:
-        """Signal handler: no more waiting."""
-        self.deadline = 0
-
-    @property
-    def over(self) -> bool:
-        """Whether what is left must be killed."""
-        return time.monotonic() >= self.deadline
-
-
-def clear(grace: Grace) -> None:
-    """Waits until no descendant is left, and kills them once the grace is over."""
+def clear() -> None:
+    """Kills every descendant, and waits until none is left."""
     while not reap():
-        if grace.over:
-            send(descendants(os.getpid()), signal.SIGKILL)
+        send(descendants(os.getpid()), signal.SIGKILL)
         time.sleep(POLL_S)
 
 
-def die_with_guard() -> None:
-    """In the command's process, before it starts: should the guard itself be killed."""
+def prepare_command() -> None:
+    """In the command's process: signals as usual, and its end should the guard be killed."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, WATCHED)
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def watch(child: subprocess.Popen[bytes], grace_s: float, supervisor: int) -> int:
+    """Waits for the command; told to stop, asks it to, and returns when it has or must be killed.
+
+    A second signal does not wait for it.
+    """
+    deadline = float("inf")
+    while (code := child.poll()) is None:
+        left = min(deadline - time.monotonic(), IDLE_S)
+        caught = signal.sigtimedwait(WATCHED, max(0.0, left))
+        if caught is None and time.monotonic() >= deadline:
+            return 0
+        if caught is not None and caught.si_signo in STOPS:
+            if deadline < float("inf"):
+                return 0
+            child.terminate()  # it ends its own processes
+            orphaned = os.getppid() != supervisor
+            deadline = time.monotonic() + (min(grace_s, ORPHAN_GRACE_S) if orphaned else grace_s)
+    return code if deadline == float("inf") else 0
 
 
 def main(arguments: list[str]) -> int:
     """Runs the command; returns its exit code as a shell would report it."""
     pidfile, grace_s, command = Path(arguments[0]), float(arguments[1]), arguments[2:]
     supervisor = os.getppid()
-
-    def stop(signum: int, frame: FrameType | None) -> None:
-        raise Stop
-
-    for signum in STOPS:
-        signal.signal(signum, stop)
+    signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)  # taken one by one, so that none is lost
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
+    prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != supervisor:  # it died before the line above
+        return 1
     try:
-        prctl(PR_SET_CHILD_SUBREAPER, 1)
-        prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.getppid() != supervisor:  # it died before the line above
-            return 1
         child = subprocess.Popen(  # noqa: S603  # running what it is given is its purpose
-            command, stdin=subprocess.DEVNULL, preexec_fn=die_with_guard
+            command, stdin=subprocess.DEVNULL, preexec_fn=prepare_command
         )
-        pidfile.write_text(f"{child.pid}\n")
-        code = child.wait()
-        grace = Grace(0)  # what is left has lost its parent
-    except Stop:
-        code = 0
-        grace = Grace(grace_s if os.getppid() == supervisor else min(grace_s, ORPHAN_GRACE_S))
-        send(descendants(os.getpid())[:1], signal.SIGTERM)  # the command ends its own processes
     except (OSError, subprocess.SubprocessError) as error:
         print(f"{command[0]} does not start: {error}", file=sys.stderr)
-        code, grace = 127, Grace(0)
-    for signum in STOPS:
-        signal.signal(signum, grace.cut)
-    clear(grace)
-    pidfile.unlink(missing_ok=True)
+        return 127
+    try:
+        pidfile.write_text(f"{child.pid}\n")
+        code = watch(child, grace_s, supervisor)
+    finally:
+        clear()  # what is left has lost its parent
+        pidfile.unlink(missing_ok=True)
     return code if code >= 0 else 128 - code
 
 
