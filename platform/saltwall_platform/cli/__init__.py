@@ -44,7 +44,7 @@ def root(
     """
 
 
-@app.command()
+@app.command(short_help="Run the gateway.")
 def gateway() -> None:
     """Run the gateway: tenants on port 8080, health and metrics on 8081.
 
@@ -56,10 +56,10 @@ def gateway() -> None:
     run(session.settings())
 
 
-app.command()(up)
-app.command()(engine)
-app.command()(doctor)
-app.command()(version)
+app.command(short_help="Run everything on this machine until Ctrl-C.")(up)
+app.command(short_help="Run vLLM with tenants kept apart.")(engine)
+app.command(short_help="Look over this installation; says what to do.")(doctor)
+app.command(short_help="Print the versions of what is installed.")(version)
 app.add_typer(db.app, name="db")
 app.add_typer(tenant.app, name="tenant")
 app.add_typer(key.app, name="key")
