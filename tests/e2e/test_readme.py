@@ -5,7 +5,6 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,9 +21,9 @@ def block(containing: str) -> str:
 
 
 @pytest.fixture
-def shell(stack: Stack) -> Iterator["Shell"]:
+def shell(stack: Stack) -> "Shell":
     """A shell in which the README's commands reach the running stack."""
-    yield Shell(stack)
+    return Shell(stack)
 
 
 class Shell:

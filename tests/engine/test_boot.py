@@ -203,3 +203,29 @@ def test_the_installed_entry_point_refuses_a_vllm_that_did_not_ask_for_it(
         assert "VLLM_PLUGINS does not name saltwall" in done.stderr
     else:
         assert "loaded" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        (["--prefix-caching-hash-algo", "sha256"], "--prefix-caching-hash-algo"),
+        (["--enable-log-requests"], "--enable-log-requests"),
+    ],
+)
+def test_a_real_vllm_server_does_not_boot(
+    flags: list[str], named: str, model_dir: Any, engine_keys: Any, tmp_path: Any
+) -> None:
+    """vLLM's own API server with one wrong flag ends before it loads a model, and says why.
+
+    The control is the engine of the end-to-end tests: the same command without the flag.
+    """
+    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server"]
+    command += ["--model", str(model_dir), "--skip-tokenizer-init", "--max-model-len", "512"]
+    command += ["--prefix-caching-hash-algo", "sha256_cbor"]
+    command += ["--scheduler-cls", "saltwall_engine.scheduler.scheduler_class", *flags]
+    done = subprocess.run(
+        command, env=os.environ, cwd=tmp_path, capture_output=True, text=True, timeout=240
+    )
+    assert done.returncode != 0
+    assert "Saltwall refuses to start this engine" in done.stderr + done.stdout
+    assert named in (done.stderr + done.stdout).split("Saltwall refuses to start")[-1]
