@@ -48,7 +48,7 @@ class ApiError(Exception):
             "param": self.param,
             "code": self.code,
         }
-        return json.dumps({"error": fields}).encode()
+        return json.dumps({"error": fields}, separators=(",", ":")).encode()
 
     def event(self) -> bytes:
         """The same as an SSE event, for a stream that has begun."""

@@ -99,7 +99,7 @@ async def test_running_requests_get_a_grace_and_then_an_error(world):
             data = await response.aread()
         code, _ = await ends(child)
     assert code == 0
-    assert b'"code": "shutting_down"' in data.split(b"\n\n")[-2]
+    assert b'"code":"shutting_down"' in data.split(b"\n\n")[-2]
     await asyncio.wait_for(world.engine.received[0].gone.wait(), 1)
     assert (await world.used()).completion_tokens == 2
 
