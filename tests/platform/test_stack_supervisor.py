@@ -136,7 +136,8 @@ from saltwall_platform.stack.service import Service
 from saltwall_platform.stack.supervisor import Stopped, Supervisor, stop_on_signals
 home = Path(sys.argv[1])
 tree = "import subprocess, time; print(subprocess.Popen(['sleep', '600'], start_new_session=True)"
-scripts = {"engine": tree + ".pid, flush=True); time.sleep(600)", "gateway": "import time; time.sleep(600)"}
+wait = "import time; time.sleep(600)"
+scripts = {"engine": f"{tree}.pid, flush=True); {wait}", "gateway": wait}
 engine, gateway = (
     Service(name, (sys.executable, "-c", script), os.environ, home, 5.0)
     for name, script in scripts.items()
