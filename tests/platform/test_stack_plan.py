@@ -67,6 +67,21 @@ def test_refused_flags_are_refused_here_too(settings: Settings) -> None:
         arguments(UpOptions(flags=("--trust-remote-code",)), settings, "m", gpu=False)
 
 
+@pytest.mark.parametrize("flag", ["--port", "--host=0.0.0.0", "--model"])
+def test_what_up_itself_must_know_is_not_hidden_in_vllms_flags(
+    settings: Settings, flag: str
+) -> None:
+    """The gateway would look for the engine elsewhere."""
+    with pytest.raises(FlagError, match="use"):
+        arguments(UpOptions(flags=(flag, "x")), settings, "m", gpu=False)
+
+
+def test_a_served_name_among_vllms_flags_counts(settings: Settings) -> None:
+    """As it does for `saltwall engine`."""
+    options = UpOptions(flags=("--served-model-name", "chat"))
+    assert plan.engine(options, settings, "m", gpu=False, base={}).name == "chat"
+
+
 def test_the_gateway_is_told_of_that_engine_and_those_ports(settings: Settings) -> None:
     """Whatever the environment said before."""
     environ = plan.gateway_environ(settings, "demo", 8111, {"SALTWALL_ENGINES": "[]", "HOME": "/"})
@@ -93,7 +108,7 @@ async def test_the_demo_tenants_are_made_once_and_get_one_key_each(
 
 def test_the_welcome_shows_new_keys_and_a_line_to_paste(settings: Settings) -> None:
     """With the key in it, the first time."""
-    text = welcome.text(settings, UpOptions(), {"acme": "sw_live_a", "globex": "sw_live_g"})
+    text = welcome.text(settings, "demo", {"acme": "sw_live_a", "globex": "sw_live_g"})
     assert "sw_live_a" in text
     assert "sw_live_g" in text
     (line,) = [line for line in text.splitlines() if line.startswith("curl ")]
@@ -103,7 +118,7 @@ def test_the_welcome_shows_new_keys_and_a_line_to_paste(settings: Settings) -> N
 
 def test_the_welcome_shows_no_key_twice(settings: Settings) -> None:
     """The line to paste makes a new one."""
-    text = welcome.text(settings, UpOptions(), {})
+    text = welcome.text(settings, "demo", {})
     assert "sw_live_" not in text
     (line,) = [line for line in text.splitlines() if line.startswith("curl ")]
     assert "key create acme --plain)" in line

@@ -104,6 +104,7 @@ def up(
 def run(settings: Settings, options: UpOptions, *, gpu: bool, as_json: bool) -> None:
     """Prepares everything, starts it, and stays until a signal."""
     progress = Progress()
+    preflight.check_system()
     preflight.check_ports(
         {
             "--port": (settings.host, settings.port),
@@ -116,7 +117,7 @@ def run(settings: Settings, options: UpOptions, *, gpu: bool, as_json: bool) -> 
     try:
         with stop_on_signals():
             keyring = prepare(settings, progress)
-            engine, gateway = services(settings, options, gpu=gpu, progress=progress)
+            name, engine, gateway = services(settings, options, gpu=gpu, progress=progress)
             supervisor = Supervisor(engine, gateway, progress)
             supervisor.adopt_orphans()
             readiness = Readiness(welcome.admin_url(settings), engine, gateway)
@@ -127,10 +128,10 @@ def run(settings: Settings, options: UpOptions, *, gpu: bool, as_json: bool) -> 
             keys = asyncio.run(with_database(settings, keyring))
             if as_json:
                 pids = {service.name: service.pid for service in (engine, gateway)}
-                ready = welcome.document(settings, options, keys, pids)
+                ready = welcome.document(settings, name, options.engine_port, keys, pids)
                 print(json.dumps(ready), flush=True)
             else:
-                print(welcome.text(settings, options, keys), flush=True)
+                print(welcome.text(settings, name, keys), flush=True)
             supervisor.keep()
     except Stopped:
         pass
@@ -164,8 +165,8 @@ def prepare(settings: Settings, progress: Progress) -> Keyring:
 
 def services(
     settings: Settings, options: UpOptions, *, gpu: bool, progress: Progress
-) -> tuple[Service, Service]:
-    """The engine, with its model and keys in place, and the gateway in front of it."""
+) -> tuple[str, Service, Service]:
+    """The deployment's name, the engine with model and keys in place, and its gateway."""
     model = options.model
     if model is None:
         model = str(demo_model.prepare(settings.home, progress.done))
@@ -177,7 +178,7 @@ def services(
     environ = plan.gateway_environ(settings, command.name, options.engine_port, os.environ)
     argv = (sys.executable, "-m", "saltwall_platform.cli", "gateway")
     grace_s = settings.shutdown_grace_s + 5
-    return engine, Service("gateway", argv, environ, settings.home, grace_s)
+    return command.name, engine, Service("gateway", argv, environ, settings.home, grace_s)
 
 
 async def with_database(settings: Settings, keyring: Keyring) -> dict[str, str]:

@@ -7,11 +7,19 @@ from pathlib import Path
 from typing import Final
 
 from saltwall_platform.settings import Engine, Settings
-from saltwall_platform.stack import engine_command
+from saltwall_platform.stack import engine_command, engine_flags
 from saltwall_platform.stack.engine_command import EngineCommand
+from saltwall_platform.stack.errors import FlagError
 
 DEMO_NAME: Final = "demo"
 DEMO_MAX_MODEL_LEN: Final = 8192
+OWN_OPTIONS: Final = {
+    "--model": "--model",
+    "--port": "--engine-port",
+    "--host": "nothing: it listens on 127.0.0.1",
+    "--uds": "nothing: it listens on 127.0.0.1",
+}
+"""Flags of vLLM that must be given as options of `saltwall up`, which has to know them."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +57,9 @@ def engine(
         gpu: whether vLLM runs on a GPU here, where its own defaults are good.
         base: the environment of this process.
     """
+    for flag in engine_flags.flags(engine_flags.expand_config(options.flags)):
+        if flag.name in OWN_OPTIONS:
+            raise FlagError(f"instead of {flag.typed} after `--`, use {OWN_OPTIONS[flag.name]}")
     arguments = ["--model", model, "--host", "127.0.0.1", "--port", str(options.engine_port)]
     arguments += ["--served-model-name", deployment(options)]
     if options.revision is not None:

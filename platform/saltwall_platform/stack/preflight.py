@@ -4,6 +4,7 @@ import fcntl
 import os
 import shutil
 import socket
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -50,6 +51,14 @@ def free_disk_gb(path: Path) -> float:
     while not path.exists():
         path = path.parent
     return shutil.disk_usage(path).free / GB
+
+
+def check_system() -> None:
+    """Raises:
+    StackError: this is no Linux, whose prctl(2) ends what would be left behind.
+    """
+    if sys.platform != "linux":
+        raise StackError("`saltwall up` runs on Linux: use a container or a virtual machine")
 
 
 def check_ports(ports: Mapping[str, tuple[str, int]]) -> None:

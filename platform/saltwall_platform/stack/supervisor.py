@@ -32,7 +32,9 @@ def stop_on_signals() -> Iterator[None]:
             signal.signal(each, signal.SIG_IGN)
         raise Stopped
 
-    before = {signum: signal.signal(signum, stop) for signum in SIGNALS}
+    # nohup ignores SIGHUP, and means it.
+    wanted = [s for s in SIGNALS if s != signal.SIGHUP or signal.getsignal(s) != signal.SIG_IGN]
+    before = {signum: signal.signal(signum, stop) for signum in wanted}
     try:
         yield
     finally:

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from saltwall_platform.settings import Settings
-from saltwall_platform.stack import plan
-from saltwall_platform.stack.plan import UpOptions
 
 
 def base_url(settings: Settings) -> str:
@@ -37,7 +35,8 @@ def saltwall(settings: Settings) -> str:
 
 def document(
     settings: Settings,
-    options: UpOptions,
+    name: str,
+    engine_port: int,
     keys: Mapping[str, str],
     pids: Mapping[str, int | None],
 ) -> dict[str, object]:
@@ -46,27 +45,27 @@ def document(
         "event": "ready",
         "base_url": f"{base_url(settings)}/v1",
         "admin_url": admin_url(settings),
-        "engine_url": f"http://127.0.0.1:{options.engine_port}",
-        "model": plan.deployment(options),
+        "engine_url": f"http://127.0.0.1:{engine_port}",
+        "model": name,
         "home": str(settings.home),
         "keys": dict(keys),
         "pids": dict(pids),
     }
 
 
-def text(settings: Settings, options: UpOptions, keys: Mapping[str, str]) -> str:
-    """Keys, URLs and a line to paste."""
+def text(settings: Settings, name: str, keys: Mapping[str, str]) -> str:
+    """Keys, URLs and a line to paste; `name` is the model's."""
     again = f"{saltwall(settings)} key create acme --plain"
     lines = ["", f"  tenants     {base_url(settings)}/v1"]
     lines += [f"  operators   {admin_url(settings)}/metrics", ""]
     if keys:
-        lines += [f"  key of {name.ljust(8)} {key}" for name, key in keys.items()]
+        lines += [f"  key of {tenant.ljust(8)} {key}" for tenant, key in keys.items()]
         lines.append(f"  Keys are shown once. Another: {again}")
     else:
         lines.append(f"  Keys were shown when they were made. A new one: {again}")
     key = keys.get("acme") or f"$({again})"
     body = (
-        f'{{"model": "{plan.deployment(options)}", "max_tokens": 40, "messages": '
+        f'{{"model": "{name}", "max_tokens": 40, "messages": '
         '[{"role": "user", "content": "Give me three facts about salt."}]}'
     )
     lines += [
