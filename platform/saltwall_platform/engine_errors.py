@@ -5,7 +5,9 @@ from typing import Any
 
 import structlog
 
+from saltwall_platform.call import Call
 from saltwall_platform.control import REFUSAL_HEADER
+from saltwall_platform.echo import without_echo
 from saltwall_platform.errors import ApiError, engine_failed, engine_unavailable
 from saltwall_platform.metrics import Metrics
 from saltwall_platform.redaction import redact
@@ -25,11 +27,13 @@ def refusal(upstream: Upstream) -> str | None:
     return reason if upstream.status in {403, 503} else None
 
 
-async def client_error(upstream: Upstream, replica: Replica, metrics: Metrics) -> ApiError:
+async def client_error(
+    upstream: Upstream, call: Call, replica: Replica, metrics: Metrics
+) -> ApiError:
     """What the client is told about an answer that is not 200."""
     status = upstream.status
     if status in _CLIENTS_FAULT:
-        return _passed_on(status, await upstream.read(MAX_ERROR_BYTES), upstream)
+        return _passed_on(status, await upstream.read(MAX_ERROR_BYTES), upstream, call.document)
     log.error("engine failed on a request", engine=replica.label, status=status)
     if 400 <= status < 500:
         metrics.alarm("engine_denied")
@@ -37,8 +41,8 @@ async def client_error(upstream: Upstream, replica: Replica, metrics: Metrics) -
     return engine_unavailable() if status in {502, 503, 504} else engine_failed()
 
 
-def _passed_on(status: int, body: bytes, upstream: Upstream) -> ApiError:
-    """The engine's own error object, of which the ticket that we put in is struck out."""
+def _passed_on(status: int, body: bytes, upstream: Upstream, document: dict[str, Any]) -> ApiError:
+    """The engine's own error object, without our ticket and without what it quotes."""
     try:
         error = json.loads(body)["error"]
         message, kind, param, code = (error.get(k) for k in ("message", "type", "param", "code"))
@@ -47,13 +51,13 @@ def _passed_on(status: int, body: bytes, upstream: Upstream) -> ApiError:
     retry_after = upstream.headers.get("retry-after")
     return ApiError(
         status,
-        _text(message) or "The model server refused this request.",
-        kind=_text(kind) or "invalid_request_error",
-        param=_text(param),
-        code=code if type(code) is int else _text(code),
+        _text(message, document) or "The model server refused this request.",
+        kind=_text(kind, document) or "invalid_request_error",
+        param=_text(param, document),
+        code=code if type(code) is int else _text(code, document),
         headers={"retry-after": retry_after} if retry_after else None,
     )
 
 
-def _text(value: Any) -> str | None:
-    return redact(value) if isinstance(value, str) else None
+def _text(value: Any, document: dict[str, Any]) -> str | None:
+    return without_echo(redact(value), document) if isinstance(value, str) else None

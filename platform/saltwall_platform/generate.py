@@ -130,7 +130,7 @@ class Generate:
             exchange.at_engine = False
             reason = refusal(upstream)
             if reason is None:
-                raise await client_error(upstream, replica, self.metrics)
+                raise await client_error(upstream, call, replica, self.metrics)
             return reason
         if upstream.headers.get("content-type", "").startswith("text/event-stream"):
             await self._relay_stream(exchange, call, replica, upstream)

@@ -74,7 +74,7 @@ def test_kill_the_engine_core_alone(stack: Stack) -> None:
     server = stack.pid("engine")
     children = Path(f"/proc/{server}/task/{server}/children").read_text().split()
     names = {int(pid): Path(f"/proc/{pid}/comm").read_text() for pid in children}
-    os.kill(next(pid for pid, name in names.items() if "EngineCore" in name), signal.SIGKILL)
+    os.kill(next(pid for pid, name in names.items() if "EngineCor" in name), signal.SIGKILL)
     eventually(lambda: not stack.is_ready(), 60)
     eventually(stack.is_ready, START_S)
     assert ask(stack).status_code == 200

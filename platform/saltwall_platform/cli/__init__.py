@@ -48,11 +48,12 @@ def root(
 def gateway() -> None:
     """Run the gateway: tenants on port 8080, health and metrics on 8081.
 
-    Configured by SALTWALL_ variables (see the README). Needs the keyring and a database that
-    `saltwall db upgrade` has made.
+    Configured by SALTWALL_ variables (see the README). Needs a database that `saltwall db upgrade`
+    has made, and its keyring; for a new database it makes one.
     """
     from saltwall_platform.gateway import run
 
+    session.read(session.keyring)
     run(session.settings())
 
 

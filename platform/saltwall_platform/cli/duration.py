@@ -9,7 +9,9 @@ UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 def duration(text: str) -> timedelta:
-    """Reads `90s`, `15m`, `12h` or `30d`."""
+    """Reads `90s`, `15m`, `12h` or `30d`; nothing is `0`, with or without a unit."""
+    if text.strip() == "0":
+        return timedelta()
     match = re.fullmatch(r"(\d{1,6})([smhd])", text.strip())
     if match is None:
         raise typer.BadParameter(f"{text!r} is not a time span such as 90s, 15m, 12h or 30d")
