@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 from command_line import CommandLine
 
-from saltwall_platform.settings import Settings
+from saltwall_platform.cli.session import settings
 from saltwall_platform.stack import doctor
-from saltwall_platform.stack.doctor import Finding
 
 COMMANDS = [
     ("up",),
@@ -76,9 +75,17 @@ def test_the_module_is_the_script(tmp_path: Path) -> None:
     assert run.stdout.startswith("saltwall ")
 
 
-def test_a_gateway_without_keys_says_what_is_missing(saltwall: CommandLine) -> None:
-    """One line."""
-    assert "gateway.json" in saltwall.refused("gateway")
+def test_a_gateway_without_a_database_says_what_to_run(saltwall: CommandLine) -> None:
+    """It does not migrate by itself: several gateways may share one."""
+    assert "saltwall db upgrade" in saltwall.refused("gateway")
+
+
+def test_a_gateway_whose_keyring_is_lost_does_not_start(saltwall: CommandLine, home: Path) -> None:
+    """A new keyring could not open the tenants' salts."""
+    saltwall.ok("db", "upgrade")
+    saltwall.ok("tenant", "create", "acme")
+    (home / "keys" / "gateway.json").unlink()
+    assert "gateway.json is missing" in saltwall.refused("gateway")
 
 
 def test_up_refuses_a_flag_before_it_touches_anything(saltwall: CommandLine, home: Path) -> None:
@@ -95,12 +102,6 @@ def test_up_names_the_port_that_is_taken(saltwall: CommandLine, home: Path) -> N
     assert f"port {port}" in line
     assert "--engine-port" in line
     assert [path.name for path in home.iterdir()] == ["up.lock"]
-
-
-def findings(subject: str) -> list[Finding]:
-    """What doctor finds about a subject, without looking at a database."""
-    found = doctor.examine(Settings.model_validate({}), lambda url: ("0001", "0001"))
-    return [finding for finding in found if finding.subject == subject]
 
 
 def test_doctor_of_a_new_installation_fails_for_the_database_only(saltwall: CommandLine) -> None:
@@ -131,7 +132,7 @@ def test_doctor_finds_keys_that_others_can_read(saltwall: CommandLine, home: Pat
     saltwall.ok("tenant", "create", "acme")
     (home / "keys" / "gateway.json").chmod(0o640)
     (home / "keys").chmod(0o755)
-    failed = [f.message for f in findings("keys") if f.level == "fail"]
+    failed = [f.message for f in doctor.keys(settings()) if f.level == "fail"]
     assert len(failed) == 2
     assert all("chmod" in message for message in failed)
 
@@ -140,14 +141,13 @@ def test_doctor_finds_a_taken_port(home: Path, monkeypatch: pytest.MonkeyPatch) 
     """Unless it is our gateway that has it."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         monkeypatch.setenv("SALTWALL_PORT", str(server.getsockname()[1]))
-        assert "fail" in [f.level for f in findings("ports")]
+        assert "fail" in [finding.level for finding in doctor.ports(settings())]
 
 
 def test_doctor_finds_a_damaged_model(home: Path) -> None:
     """A directory without its files is damaged, not missing."""
     (home / "models" / "SmolLM2-135M-Instruct").mkdir(parents=True)
-    (finding,) = findings("demo model")
-    assert "damaged" in finding.message
+    assert "damaged" in doctor.model(home).message
 
 
 def test_doctor_does_not_show_a_databases_password(
@@ -159,6 +159,6 @@ def test_doctor_does_not_show_a_databases_password(
     def unreachable(url: str) -> tuple[str | None, str]:
         raise ConnectionError(url)
 
-    found = doctor.database(Settings.model_validate({}), unreachable)
+    found = doctor.database(settings(), unreachable)
     assert found.level == "fail"
     assert "hunter2" not in found.message
