@@ -20,8 +20,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 OLDEST = (3, 11)
-NEEDED_GB = 6.0
-SIZE = {False: "3.8 GB on disk", True: "about 10 GB on disk, CUDA included"}
+# By whether there is a GPU.
+NEEDED_GB = {False: 6.0, True: 16.0}
+SIZE = {
+    False: "The CPU engine: 1 GB to download, 3.8 GB on disk. (Several GB more if pip finds only "
+    "PyTorch's CUDA build;\npoint PIP_FIND_LINKS or PIP_EXTRA_INDEX_URL at a CPU build to avoid it.)",
+    True: "An NVIDIA GPU was found: vLLM with CUDA, about 5 GB to download and 10 GB on disk.",
+}
 TORCH = "torch==2.13.0"
 LOCKS = {
     "runtime": "requirements-runtime.txt",
@@ -125,7 +130,7 @@ def fingerprint(checkout: Path, *, gpu: bool, dev: bool) -> str:
 def diagnose(log: str) -> str:
     """What a failed call of pip means, and what to do about it."""
     if re.search(r"No space left on device|Errno 28", log):
-        return f"the disk is full: free {NEEDED_GB:.0f} GB and run the same command again"
+        return "the disk is full: free some space and run the same command again"
     if re.search(r"DO NOT MATCH THE HASHES", log):
         return (
             "a downloaded file is not the one that was locked: a proxy or mirror may have altered "
@@ -162,16 +167,16 @@ def unknown_checks(output: str) -> list[str]:
     ]
 
 
-def check_machine(target: Path) -> None:
+def check_machine(target: Path, needed_gb: float) -> None:
     """Raises:
     InstallError: the Python or the disk will not do.
     """
     if sys.version_info < OLDEST:
         raise InstallError(f"Python {sys.version.split()[0]} is too old: 3.11 or newer is needed")
     free_gb = shutil.disk_usage(target).free / 1e9
-    if free_gb < NEEDED_GB:
+    if free_gb < needed_gb:
         raise InstallError(
-            f"{free_gb:.1f} GB are free at {target}, {NEEDED_GB:.0f} GB are needed: free some, or "
+            f"{free_gb:.1f} GB are free at {target}, {needed_gb:.0f} GB are needed: free some, or "
             "put the checkout on a larger disk"
         )
 
@@ -238,10 +243,8 @@ def install(checkout: Path, *, dev: bool) -> None:
     done = json.loads(stamp.read_text()) if stamp.exists() else ""
     if done in (wanted[True], wanted[dev]):  # with the tools, everything else is there too
         return
-    check_machine(work)
-    kind = "an NVIDIA GPU was found" if gpu else "no NVIDIA GPU was found: the CPU engine"
-    print(f"Installing into {work} ({kind}; {SIZE[gpu]}).", flush=True)
-    print("The download is large the first time; what is there already is kept.", flush=True)
+    check_machine(work, NEEDED_GB[gpu])
+    print(f"Installing into {work}; what is there already is kept.\n{SIZE[gpu]}", flush=True)
     stamp.unlink(missing_ok=True)
     log = work / "install.log"
     log.write_text("")
