@@ -24,7 +24,7 @@ OLDEST = (3, 11)
 NEEDED_GB = {False: 6.0, True: 16.0}
 SIZE = {
     False: "The CPU engine: 1 GB to download, 3.8 GB on disk. (Several GB more if pip finds only "
-    "PyTorch's CUDA build;\npoint PIP_FIND_LINKS or PIP_EXTRA_INDEX_URL at a CPU build to avoid it.)",
+    "PyTorch's CUDA build;\npoint PIP_FIND_LINKS or PIP_EXTRA_INDEX_URL at a CPU build instead.)",
     True: "An NVIDIA GPU was found: vLLM with CUDA, about 5 GB to download and 10 GB on disk.",
 }
 TORCH = "torch==2.13.0"
