@@ -106,12 +106,11 @@ def method_not_allowed(allowed: str) -> ApiError:
     )
 
 
-def model_not_found(model: str) -> ApiError:
+def model_not_found() -> ApiError:
     """The same answer for a model that is not there and one that this key may not use."""
     return ApiError(
         404,
-        f"The model {model[:100]!r} does not exist, or your key may not use it."
-        " GET /v1/models lists those it may.",
+        "This model does not exist, or your key may not use it. GET /v1/models lists those it may.",
         code="model_not_found",
         param="model",
     )

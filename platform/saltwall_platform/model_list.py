@@ -29,7 +29,7 @@ class ModelList:
     async def one(self, exchange: Exchange, model: str) -> None:
         """Shows one model."""
         if model not in await self._allowed(exchange):
-            raise model_not_found(model)
+            raise model_not_found()
         await exchange.reply.whole(200, json.dumps(self._describe(model)).encode(), _JSON)
 
     async def _allowed(self, exchange: Exchange) -> list[str]:

@@ -82,7 +82,7 @@ class Replicas:
             ApiError: 404, no such model or not for this principal; 503, none is routable.
         """
         if model not in self.allowed(principal):
-            raise model_not_found(model)
+            raise model_not_found()
         serving = [r for r in self._all if model in r.engine.models and r.routable]
         untried = [r for r in serving if r not in besides]
         if not untried:

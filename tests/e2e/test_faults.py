@@ -6,10 +6,10 @@ import signal
 import threading
 import time
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 from prompts import arguments, prompt, send
 from running_stack import LEASE_S, START_S, Stack, eventually
 
@@ -71,10 +71,9 @@ def test_kill_the_engine(stack: Stack) -> None:
 
 def test_kill_the_engine_core_alone(stack: Stack) -> None:
     """When only vLLM's inner process dies the whole engine restarts and is given its policy."""
-    server = stack.pid("engine")
-    children = Path(f"/proc/{server}/task/{server}/children").read_text().split()
-    names = {int(pid): Path(f"/proc/{pid}/comm").read_text() for pid in children}
-    os.kill(next(pid for pid, name in names.items() if "EngineCor" in name), signal.SIGKILL)
+    server = psutil.Process(stack.pid("engine"))
+    (core,) = [p for p in server.children(recursive=True) if "EngineCore" in " ".join(p.cmdline())]
+    core.kill()
     eventually(lambda: not stack.is_ready(), 60)
     eventually(stack.is_ready, START_S)
     assert ask(stack).status_code == 200

@@ -72,6 +72,10 @@ class Stack:
         """The demo tenants' API keys."""
         return dict(self.ready["keys"])
 
+    def close(self) -> None:
+        """Closes this side's connections."""
+        self._http.close()
+
     def client(self, tenant: str = "acme", key: str | None = None) -> openai.OpenAI:
         """The official client; it never retries by itself."""
         return openai.OpenAI(
@@ -139,14 +143,8 @@ class Stack:
         )
 
     def pid(self, service: str) -> int:
-        """The process that the supervisor runs for a service now."""
-        marker = {"engine": "vllm.entrypoints", "gateway": "saltwall_platform.cli gateway"}[service]
-        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
-        for pid in children.read_text().split():
-            command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
-            if marker in command:
-                return int(pid)
-        raise LookupError(f"no {service} is running")
+        """The process of vLLM's API server, or of the gateway."""
+        return int((self.home / "run" / f"{service}.pid").read_text())
 
 
 @contextmanager
@@ -169,7 +167,9 @@ def running_stack(home: Path, **environment: str) -> Iterator[Stack]:
             raise RuntimeError(f"saltwall up ended:\n{(home / 'up.log').read_text()[-4000:]}")
         ready = json.loads(line)
         keys = json.loads((home / "keys" / f"engine-{ready['model']}.json").read_text())
-        yield Stack(home, environ, process, ready, keys["control"])
+        stack = Stack(home, environ, process, ready, keys["control"])
+        yield stack
+        stack.close()
     finally:
         process.send_signal(signal.SIGCONT)
         process.send_signal(signal.SIGINT)
@@ -177,4 +177,5 @@ def running_stack(home: Path, **environment: str) -> Iterator[Stack]:
             process.wait(timeout=60)
         finally:
             process.kill()
+            process.stdout.close()
             log.close()
