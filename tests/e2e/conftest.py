@@ -13,12 +13,16 @@ LAST = ("test_faults.py", "test_secrets.py")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks these tests, and orders the last ones."""
+    """Marks these tests, and runs them after all others, the last ones last."""
     here = Path(__file__).parent
-    for item in items:
-        if here in item.path.parents:
-            item.add_marker(pytest.mark.e2e)
-    items.sort(key=lambda item: LAST.index(item.path.name) + 1 if item.path.name in LAST else 0)
+
+    def order(item: pytest.Item) -> int:
+        if here not in item.path.parents:
+            return 0
+        item.add_marker(pytest.mark.e2e)
+        return LAST.index(item.path.name) + 2 if item.path.name in LAST else 1
+
+    items.sort(key=order)
 
 
 @pytest.fixture(scope="session")

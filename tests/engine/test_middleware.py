@@ -69,10 +69,10 @@ class Rig:
             **change,
         )
 
-    async def push(self, *, epoch: int = 1, lease: int = 60) -> None:
+    async def push(self, *, epoch: int = 1) -> None:
         """Pushes a policy that names acme and globex, generation 1."""
         allowed = {ACME: frozenset({1}), GLOBEX: frozenset({1})}
-        await self.state.apply(Policy("demo", Lease(lease), Authorisation(epoch, allowed)))
+        await self.state.apply(Policy("demo", Lease(60), Authorisation(epoch, allowed)))
 
 
 @pytest.fixture
@@ -250,26 +250,30 @@ async def test_a_mounted_server_serves_nothing(rig: Rig) -> None:
         assert (await client.get("/health")).status_code == 404
 
 
-async def test_health_tells_a_ready_engine_from_one_that_must_not_serve(
-    rig: Rig, make_core: Any
-) -> None:
-    """No policy, an expired lease and wrong vectors are 503, each with its reason."""
-    from saltwall_engine.api_state import ApiState
-
+async def test_health_tells_a_ready_engine_from_one_that_must_not_serve(rig: Rig) -> None:
+    """An expired lease is 503 with its reason, here and for a good ticket; a push mends it."""
     assert (await rig.client.get("/health")).text == "through"
-    await rig.push(lease=1)
     rig.state._lease_until = 0.0
     assert refusal(await rig.client.get("/health")) == (503, "lease_expired")
     assert refusal(await rig.post(rig.ticket())) == (503, "lease_expired")
     await rig.push()
     assert (await rig.client.get("/health")).status_code == 200
-    fresh = ApiState(rig.keys, make_core())
-    rig.state.__dict__ |= vars(fresh)
-    assert refusal(await rig.client.get("/health")) == (503, "not_ready")
-    rig.state.attestation = fresh.attestation
-    await rig.state.attest()
-    assert refusal(await rig.client.get("/health")) == (503, "no_policy")
-    assert refusal(await rig.post(rig.ticket())) == (503, "no_policy")
+
+
+async def test_a_fresh_engine_is_not_ready(rig: Rig, make_core: Any) -> None:
+    """Before it has attested, and then before it has a policy, it serves nobody."""
+    from saltwall_engine.api_state import ApiState
+    from saltwall_engine.middleware import Gate
+
+    state = ApiState(rig.keys, make_core())
+    transport = httpx.ASGITransport(Gate(rig.behind, state))
+    async with httpx.AsyncClient(transport=transport, base_url="http://engine") as client:
+        fresh = Rig(rig.keys, state, rig.behind, client)
+        assert refusal(await client.get("/health")) == (503, "not_ready")
+        await state.attest()
+        assert refusal(await client.get("/health")) == (503, "no_policy")
+        assert refusal(await fresh.post(fresh.ticket())) == (503, "no_policy")
+    assert rig.behind.seen == []
 
 
 async def test_wrong_vectors_are_never_ready(make_core: Any, engine_keys: EngineKeys) -> None:
