@@ -11,6 +11,7 @@ from saltwall_tenants.wire.attestation import ALGORITHM, supported_vllm, vllm_ra
 
 PLUGIN = "saltwall"
 SCHEDULER = "saltwall_engine.scheduler.scheduler_class"
+GRAMMAR_BACKEND = "xgrammar"
 
 
 def refuse(problems: list[str]) -> None:
@@ -106,6 +107,11 @@ def config_problems(config: Any, vllm_version: str) -> list[str]:
         (
             config.attention_config.hisparse_config is not None,
             "HiSparse allocates KV from a private pool: remove it from --attention-config",
+        ),
+        (
+            config.structured_outputs_config.backend != GRAMMAR_BACKEND,
+            f"--structured-outputs-config: backend is not {GRAMMAR_BACKEND}, whose limits the "
+            "gateway keeps; with others one schema can end the engine for all tenants: remove it",
         ),
         (
             config.aux_output_config.enabled,

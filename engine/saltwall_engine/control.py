@@ -8,6 +8,7 @@ from starlette.middleware import Middleware
 
 from saltwall_engine import boot
 from saltwall_engine.api_state import ApiState
+from saltwall_engine.discretion import withhold_messages
 from saltwall_engine.errors import BootRefused
 from saltwall_engine.middleware import CONTROL_PREFIX, Gate
 from saltwall_engine.scheduler import read_keys
@@ -102,3 +103,4 @@ class Endpoint:
         await state.saltwall.attest()
         self._app.user_middleware.insert(0, Middleware(Gate, state=state.saltwall))
         self._app.middleware_stack = self._app.build_middleware_stack()
+        withhold_messages()

@@ -12,6 +12,7 @@ from vllm.exceptions import VLLMValidationError
 from vllm.v1.engine.core import EngineCore
 from vllm.v1.request import RequestStatus
 
+from saltwall_engine.discretion import withhold_messages
 from saltwall_engine.errors import BootRefused
 from saltwall_engine.salt_label import Owner, grant_of
 from saltwall_tenants.wire import Refusal, WireError
@@ -59,7 +60,11 @@ def add_request(self: Any, request: Any, request_wave: int = 0) -> None:
 
 
 def saltwall_attest(self: Any) -> dict[str, Any]:
-    """The algorithm, and the digest over the test vectors computed at start."""
+    """The algorithm, and the digest over the test vectors computed at start.
+
+    The API process asks this once, when it begins to serve.
+    """
+    withhold_messages()
     return {"algorithm": ALGORITHM, "vector_digest": self.scheduler.vector_digest}
 
 

@@ -26,8 +26,13 @@ def get_scheduler_cls(self: Any) -> Any:
 
 @wraps(_stock_create_config)
 def create_engine_config(self: Any, *args: Any, **kwargs: Any) -> Any:
-    """Refuses a bad config in the API process, before any model is loaded."""
+    """Refuses a bad config in the API process, before any model is loaded.
+
+    vLLM's own choice of a grammar compiler, `auto`, depends on who asks first; it becomes ours.
+    """
     config = _stock_create_config(self, *args, **kwargs)
+    if config.structured_outputs_config.backend == "auto":
+        config.structured_outputs_config.backend = boot.GRAMMAR_BACKEND
     problems = boot.config_problems(config, vllm.__version__)
     if getattr(self, "enable_log_requests", False):
         problems.append("--enable-log-requests writes prompts to the log: remove it")

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from saltwall_platform.constraints import check_constraints
 from saltwall_platform.errors import bad_request
 from saltwall_platform.json_body import parse_object, serialise
 from saltwall_platform.sequences import choices_per_prompt, count_sequences
@@ -56,7 +57,7 @@ class Call:
         return serialise(document, ticket)
 
 
-def read_call(body: bytes, *, max_sequences: int) -> Call:
+def read_call(body: bytes, *, max_sequences: int, max_constraint_bytes: int) -> Call:
     """Parses a body once, and takes the owned fields out.
 
     Raises:
@@ -69,6 +70,7 @@ def read_call(body: bytes, *, max_sequences: int) -> Call:
     stream = _flag(document, "stream")
     usage, running = _usage_options(document, stream)
     sequences = count_sequences(document, max_sequences)
+    check_constraints(document, max_constraint_bytes)
     scope = _scope(document.get("cache_salt"))
     for name in OWNED:
         document.pop(name, None)

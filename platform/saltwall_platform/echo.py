@@ -16,6 +16,8 @@ EXACT_CHARS = 200_000
 STRUCK = "[…]"
 
 _VALIDATION = re.compile(r"\d+ validation errors?:\n")
+_INPUT = re.compile(r" \[type=[^\n]*")
+"""The end of a line of pydantic's own text, which quotes the offending input."""
 _FIELD_NAME = re.compile(r"[a-z_]{1,40}")
 
 
@@ -47,7 +49,7 @@ def _without_inputs(message: str) -> str:
     """pydantic's errors, one a line, as `field: rule`; they hold the offending input besides."""
     opening = _VALIDATION.match(message)
     if opening is None:
-        return message
+        return _INPUT.sub("", message)
     rules: dict[str, None] = {}
     for line in message[opening.end() :].splitlines():
         try:

@@ -61,7 +61,11 @@ class Generate:
         check_media(exchange.headers)
         limit = self.settings.max_body_bytes
         body = await read_body(exchange.headers, exchange.receive, limit)
-        call = read_call(body, max_sequences=self.settings.max_sequences)
+        call = read_call(
+            body,
+            max_sequences=self.settings.max_sequences,
+            max_constraint_bytes=self.settings.max_constraint_bytes,
+        )
         del body
         self.replicas.choose(caller.principal, call.model)  # 404 before anything is remembered
         exchange.model, exchange.stream = call.model, call.stream

@@ -21,6 +21,7 @@ def parse_object(body: bytes) -> dict[str, Any]:
             object_pairs_hook=_unique,
             parse_constant=_no_constant,
             parse_float=_finite,
+            parse_int=_bounded,
         )
     except UnicodeDecodeError:
         raise bad_request("The body is not UTF-8.") from None
@@ -57,6 +58,13 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _no_constant(name: str) -> NoReturn:
     raise bad_request(f"{name} is not JSON.")
+
+
+def _bounded(text: str) -> int:
+    number = int(text)
+    if not -(2**63) <= number < 2**63:  # what the engine's processes can tell each other
+        raise bad_request("A number in the body is out of range.")
+    return number
 
 
 def _finite(text: str) -> float:

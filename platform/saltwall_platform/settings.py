@@ -89,6 +89,11 @@ class Settings(BaseSettings):
     max_sequences: int = Field(
         64, gt=0, description="Most sequences one request may ask for: prompts x n, or x beams."
     )
+    max_constraint_bytes: int = Field(
+        16_384,
+        ge=0,
+        description="Largest schema, regex or grammar to compile (bytes); 0 refuses them all.",
+    )
     first_byte_timeout_s: Seconds = Field(
         300, description="Silence of the engine before its first byte that is 504 (seconds)."
     )

@@ -81,9 +81,11 @@ def make_config(model_dir: Path, hooks: None) -> Callable[..., Any]:
         model = ModelConfig(
             model=str(model_dir), skip_tokenizer_init=True, max_model_len=512, dtype="float32"
         )
-        return VllmConfig(
+        config = VllmConfig(
             **{"model_config": model, "cache_config": cache, "scheduler_config": scheduler} | parts
         )
+        config.structured_outputs_config.backend = "xgrammar"
+        return config
 
     return make
 

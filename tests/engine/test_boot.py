@@ -41,6 +41,8 @@ BAD_CONFIGS = {
     ),
     "suffix decoding": change("speculative_config", SimpleNamespace(method="suffix")),
     "custom class": change("speculative_config", SimpleNamespace(method="custom_class")),
+    "xgrammar": change("structured_outputs_config.backend", "auto"),
+    "--structured-outputs-config": change("structured_outputs_config.backend", "guidance"),
     "HiSparse": change("attention_config.hisparse_config", SimpleNamespace()),
     "--enable-return-routed-experts": change("aux_output_config", SimpleNamespace(enabled=True)),
     "--api-server-count": change("parallel_config._api_process_count", 2),

@@ -10,7 +10,11 @@ from saltwall_platform.errors import ApiError
 
 
 def read(**fields: Any) -> Call:
-    return read_call(json.dumps({"model": "demo", **fields}).encode(), max_sequences=64)
+    return read_call(
+        json.dumps({"model": "demo", **fields}).encode(),
+        max_sequences=64,
+        max_constraint_bytes=16_384,
+    )
 
 
 def sent(call: Call) -> dict[str, Any]:
@@ -41,7 +45,7 @@ def test_owned_fields_do_not_come_in_by_vllm_xargs(name):
 
 def test_an_escaped_name_is_the_same_name():
     raw = b'{"model":"demo","cache\\u005fsalt":"x","prior\\u0069ty":1}'
-    call = read_call(raw, max_sequences=64)
+    call = read_call(raw, max_sequences=64, max_constraint_bytes=16_384)
     assert call.scope == "x"
     assert "priority" not in sent(call)
 

@@ -52,6 +52,15 @@ def test_a_quotation_in_free_text_is_struck() -> None:
     assert said == "Grammar error: invalid regex […] in\n1 | start: /[…]/"
 
 
+def test_pydantics_own_text_loses_its_inputs() -> None:
+    """However short they are."""
+    text = (
+        "1 validation error for Part\ntext\n  Input should be a string [type=x, input_value=['a']]"
+    )
+    said = "1 validation error for Part\ntext\n  Input should be a string"
+    assert without_echo(text, document()) == said
+
+
 def test_what_cannot_be_read_of_a_validation_error_is_not_shown() -> None:
     """A list cut off in the middle of an input gives the errors before it and nothing else."""
     said = without_echo(VALIDATION[: VALIDATION.index(PROMPT) + 5], document())

@@ -69,7 +69,7 @@ def test_an_error_does_not_quote_the_body():
 
 
 def test_numbers_keep_their_kind_and_value():
-    body = b'{"a":1,"b":1.0,"c":0.1,"d":-0.0,"e":12345678901234567890123,"f":1e-7}'
+    body = b'{"a":1,"b":1.0,"c":0.1,"d":-0.0,"e":9223372036854775807,"f":1e-7}'
     again = parse_object(serialise(parse_object(body), TICKET))
     assert again.pop("cache_salt") == TICKET
     assert again == json.loads(body)
@@ -77,8 +77,18 @@ def test_numbers_keep_their_kind_and_value():
     assert math.copysign(1, again["d"]) == -1
 
 
+@pytest.mark.parametrize("number", [2**63, -(2**63) - 1, 10**30])
+def test_a_whole_number_over_64_bits_is_refused(number):
+    with pytest.raises(ApiError) as caught:
+        parse_object(f'{{"top_k": {number}}}'.encode())
+    assert caught.value.status == 400
+
+
 SCALARS = (
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
 )
 TEXT = st.text(max_size=8)
 JSON = st.recursive(

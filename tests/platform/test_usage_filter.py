@@ -30,7 +30,7 @@ def call_of(options: Any = None, **fields: Any) -> Call:
     body = {"model": "demo", "messages": [], "stream": True, **fields}
     if options is not None:
         body["stream_options"] = options
-    return read_call(json.dumps(body).encode(), max_sequences=64)
+    return read_call(json.dumps(body).encode(), max_sequences=64, max_constraint_bytes=16_384)
 
 
 def upstream_body(call: Call, running: bool = True) -> dict[str, Any]:
