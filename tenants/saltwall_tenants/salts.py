@@ -74,7 +74,7 @@ async def rotate(
 
 
 async def promote(tx: AsyncSession, tenant: TenantRef, generation: int, *, actor: str) -> bool:
-    """Makes a pending generation current and lets the old one retire.
+    """Makes a pending generation current and lets all older ones retire within its grace.
 
     Called once every routable engine has acknowledged it, perhaps by several gateways.
 
@@ -97,6 +97,8 @@ async def promote(tx: AsyncSession, tenant: TenantRef, generation: int, *, actor
         for status in ("current", "pending")
     )
     await tx.execute(old.values(status="retiring", retire_at=retire_at))  # first: one is current
+    older = update(SaltRow).where(SaltRow.tenant_id == found.id, SaltRow.status == "retiring")
+    await tx.execute(older.where(SaltRow.retire_at > retire_at).values(retire_at=retire_at))
     await tx.execute(new.values(status="current"))
     await changes.bump(tx, changes.AUTHORISATION)
     await _record(tx, actor, "salt.promote", found.id, generation)

@@ -66,6 +66,7 @@ def test_each_block_is_run_by_a_test_here() -> None:
             "salt rotate acme",
             "tenant suspend globex",
             "tenant show acme",
+            "--write-keys",
             "engine --print",
             "saltwall gateway",
         )
@@ -99,30 +100,28 @@ def test_the_tour(shell: Shell) -> None:
     assert "# TYPE" in shown
 
 
-def test_the_engine_command_keeps_the_operators_flags(shell: Shell) -> None:
-    """`--write-keys` writes the file that the text names, and `--print` shows the whole command."""
-    text = block("engine --print")
-    printed = shell.run(text)
-    assert "engine-chat.json" in printed
-    command = printed.strip().splitlines()[-1]
-    given = shlex.split(text.strip().splitlines()[-1].split(" -- vllm serve ")[1])
-    for flag in given[1:]:
-        assert flag in shlex.split(command)
-    assert "sha256_cbor" in command
+def test_an_engine_and_a_gateway_on_machines_of_their_own(shell: Shell, tmp_path: Path) -> None:
+    """In the order of the README, from nothing: keys, the engine's command, a gateway that starts.
 
-
-def test_a_gateway_on_its_own_machine_starts(shell: Shell, tmp_path: Path) -> None:
-    """The commands for the gateway's machine: it starts, and says which engine it cannot reach."""
+    The command keeps every flag of the operator's; the gateway says which engine it cannot reach.
+    """
     port, admin_port = free_ports(2)
-    text = block("saltwall gateway").replace(
+    environment = {
+        "SALTWALL_HOME": str(tmp_path / "home"),
+        "SALTWALL_PORT": str(port),
+        "SALTWALL_ADMIN_PORT": str(admin_port),
+    }
+    made = shell.run(block("--write-keys"), **environment)
+    assert "sw_live_" in made
+    assert (tmp_path / "home" / "keys" / "engine-chat.json").stat().st_mode & 0o077 == 0
+    text = block("engine --print")
+    command = shlex.split(shell.run(text, **environment).strip().splitlines()[-1])
+    given = shlex.split(text.strip().splitlines()[-1].split(" -- vllm serve ")[1])
+    assert set(given) <= set(command)
+    assert "sha256_cbor" in command
+    started = block("saltwall gateway").replace(
         "saltwall gateway",
         f"timeout --preserve-status 90 saltwall gateway & "
         f"until curl -s http://localhost:{admin_port}/readyz; do sleep 0.2; done; kill $!; wait",
     )
-    said = shell.run(
-        text,
-        SALTWALL_HOME=str(tmp_path / "home"),
-        SALTWALL_PORT=str(port),
-        SALTWALL_ADMIN_PORT=str(admin_port),
-    )
-    assert "no engine is routable" in said
+    assert "no engine is routable" in shell.run(started, **environment)

@@ -80,6 +80,31 @@ def test_a_gateway_without_a_database_says_what_to_run(saltwall: CommandLine) ->
     assert "saltwall db upgrade" in saltwall.refused("gateway")
 
 
+def test_in_the_wrong_directory_the_missing_database_is_named(
+    saltwall: CommandLine, home: Path
+) -> None:
+    """Following the advice must not found a second installation unawares."""
+    said = saltwall.refused("tenant", "list")
+    assert f"no database at {home / 'saltwall.db'}: set SALTWALL_HOME" in said
+    assert not home.exists()
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("[{name:chat}]", "SALTWALL_ENGINES is not JSON; an example: "),
+        ('[{"name": "x"}]', "SALTWALL_ENGINES[0].url: Field required; an example: "),
+        ('[{"name": "x", "url": "http://[::1]:1", "modles": []}]', "SALTWALL_ENGINES[0].modles: "),
+    ],
+)
+def test_a_bad_list_of_engines_is_explained_by_example(
+    saltwall: CommandLine, monkeypatch: pytest.MonkeyPatch, value: str, said: str
+) -> None:
+    """The variable, the place in it, and how it is written."""
+    monkeypatch.setenv("SALTWALL_ENGINES", value)
+    assert said in saltwall.refused("tenant", "list")
+
+
 def test_a_gateway_whose_keyring_is_lost_does_not_start(saltwall: CommandLine, home: Path) -> None:
     """A new keyring could not open the tenants' salts."""
     saltwall.ok("db", "upgrade")

@@ -1,5 +1,6 @@
 """The command that runs vLLM is complete, holds no secret, and keeps the operator's flags."""
 
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -24,6 +25,7 @@ def test_the_operators_flags_are_kept_and_ours_come_last() -> None:
     assert command.argv[:3] == (sys.executable, "-m", "vllm.entrypoints.openai.api_server")
     assert command.argv[3:9] == ("--model", "m", "-tp", "2", "--port", "8100")
     assert command.argv[9:] == (
+        *("--host", "127.0.0.1"),
         *("--scheduler-cls", "saltwall_engine.scheduler.scheduler_class"),
         *("--prefix-caching-hash-algo", "sha256_cbor"),
         "--enable-prefix-caching",
@@ -70,6 +72,41 @@ def test_a_name_in_a_config_file_counts(tmp_path: Path) -> None:
     config = tmp_path / "vllm.yaml"
     config.write_text("model: m\nserved-model-name: [chat]\n")
     assert build("--config", str(config)).name == "chat"
+
+
+TLS = ("--ssl-keyfile", "k", "--ssl-certfile", "c")
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "10.0.0.1", "gpu-1.internal", "::"])  # noqa: S104
+def test_beyond_loopback_an_engine_needs_tls(host: str) -> None:
+    """Tickets and prompts do not go over a network in clear."""
+    for given in (("--host", host), (f"--host={host}",), ("--host", host, *TLS[:2])):
+        with pytest.raises(FlagError, match="needs --ssl-keyfile and --ssl-certfile"):
+            build("--model", "m", *given)
+    assert build("--model", "m", "--host", host, *TLS).argv.count("--host") == 1
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost"])
+def test_loopback_needs_no_tls(host: str) -> None:
+    """The operator's own loopback address is kept."""
+    assert build("--model", "m", "--host", host).argv.count("--host") == 1
+    assert "--host" not in build("--model", "m", "--uds", "/run/vllm.sock").argv
+
+
+@pytest.mark.parametrize(
+    ("pasted", "words"),
+    [
+        (("CUDA_VISIBLE_DEVICES=0", "vllm", "serve", "m"), "put CUDA_VISIBLE_DEVICES=... before"),
+        (("vllm", "chat"), "only `vllm serve` is"),
+        (("docker", "run", "vllm/vllm-openai", "--model", "m"), "where docker runs vLLM"),
+    ],
+)
+def test_a_command_that_starts_no_server_here_is_not_taken_for_a_model(
+    pasted: tuple[str, ...], words: str
+) -> None:
+    """What was pasted is understood, or refused with what to do instead."""
+    with pytest.raises(FlagError, match=re.escape(words)):
+        build(*pasted)
 
 
 def test_without_a_model_nothing_is_started() -> None:

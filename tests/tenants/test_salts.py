@@ -181,6 +181,20 @@ async def test_promotion_retires_the_old_one(db: Database, keyring: Keyring, acm
         assert (await policy.snapshot(tx, "demo")).authorisation.tenants[acme.id] == {1, 2}
 
 
+async def test_a_shorter_grace_ends_the_older_generations_too(
+    db: Database, keyring: Keyring, acme: Tenant
+) -> None:
+    """After a rotation without grace no older generation lives on; a longer one extends none."""
+    async with db.transaction() as tx:
+        await rotated(tx, keyring, acme, HOUR)
+        (first, _) = await salts.list_for(tx, acme)
+        await rotated(tx, keyring, acme, 2 * HOUR)
+        assert (await salts.list_for(tx, acme))[0] == first
+        await rotated(tx, keyring, acme, timedelta())
+        assert await salts.expire(tx, datetime.now(UTC), actor=ACTOR) == 3
+        assert await statuses(tx, acme) == ["revoked", "revoked", "revoked", "current"]
+
+
 async def test_promoting_again_does_nothing(db: Database, keyring: Keyring, acme: Tenant) -> None:
     """Only the first of several promotions does it; the others change and record nothing."""
     async with db.transaction() as tx:

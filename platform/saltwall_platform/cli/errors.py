@@ -1,5 +1,6 @@
 """How a command ends when something is wrong: one line that says what to do, and exit code 1."""
 
+import re
 from collections.abc import Callable
 
 from pydantic import ValidationError
@@ -28,6 +29,14 @@ EXPECTED = (
 )
 
 
+def hint(field: str) -> str:
+    """An example for the one setting that is hard to guess."""
+    if field != "engines":
+        return ""
+    example = '[{"name": "chat", "url": "http://127.0.0.1:8100", "models": ["chat"]}]'
+    return f"; an example: SALTWALL_ENGINES='{example}'"
+
+
 def explain(error: Exception, schema_is_old: Callable[[], bool]) -> str:
     """The line for one of the EXPECTED errors.
 
@@ -37,8 +46,14 @@ def explain(error: Exception, schema_is_old: Callable[[], bool]) -> str:
     match error:
         case ValidationError():
             first = error.errors(include_url=False, include_input=False)[0]
-            variable = PREFIX + "_".join(str(part) for part in first["loc"][:1]).upper()
-            return f"{variable}: {first['msg'].removeprefix('Value error, ')}"
+            message = first["msg"].removeprefix("Value error, ")
+            unreadable = re.match(r'error parsing value for field "(\w+)"', message)
+            if unreadable:  # not JSON, so pydantic has no place in it
+                variable = unreadable[1]
+                return f"{PREFIX}{variable.upper()} is not JSON{hint(variable)}"
+            variable, *within = map(str, first["loc"])
+            place = "".join(f"[{part}]" if part.isdigit() else f".{part}" for part in within)
+            return f"{PREFIX}{variable.upper()}{place}: {message}{hint(variable)}"
         case DBAPIError():
             if schema_is_old():
                 return "the database is not at this release's schema: run `saltwall db upgrade`"

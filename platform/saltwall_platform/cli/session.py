@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from saltwall_platform.cli.errors import CliError
 from saltwall_platform.settings import Settings
 from saltwall_tenants import tenants
-from saltwall_tenants.database import Database
+from saltwall_tenants.database import Database, sqlite_path
 from saltwall_tenants.keyring import FILE_NAME, Keyring
 
 T = TypeVar("T")
@@ -30,11 +30,27 @@ def actor() -> str:
         return f"cli:uid-{os.getuid()}"
 
 
+def open_database() -> Database:
+    """The configured database.
+
+    Raises:
+        CliError: it is a file that is not there; SQLite would make an empty one.
+    """
+    url = settings().database_url
+    path = sqlite_path(url)
+    if path is not None and not path.exists():
+        raise CliError(
+            f"there is no database at {path}: set SALTWALL_HOME to the data directory of your "
+            "installation, or make a new one with `saltwall db upgrade`"
+        )
+    return Database(url)
+
+
 def write(work: Callable[[AsyncSession], Awaitable[T]]) -> T:
     """Runs `work` in one transaction on the configured database."""
 
     async def run() -> T:
-        database = Database(settings().database_url)
+        database = open_database()
         try:
             async with database.transaction() as tx:
                 return await work(tx)
@@ -48,7 +64,7 @@ def read(work: Callable[[AsyncSession], Awaitable[T]]) -> T:
     """Runs `work` on one consistent view of the configured database."""
 
     async def run() -> T:
-        database = Database(settings().database_url)
+        database = open_database()
         try:
             async with database.snapshot() as tx:
                 return await work(tx)

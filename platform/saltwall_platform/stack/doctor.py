@@ -31,6 +31,14 @@ class Finding:
     message: str
 
 
+def data(home: Path) -> Finding:
+    """Which installation this is about."""
+    if home.is_dir():
+        return Finding("ok", "data", str(home))
+    message = f"nothing at {home}: set SALTWALL_HOME to your installation's, or run `saltwall up`"
+    return Finding("warn", "data", message)
+
+
 def python() -> Finding:
     """This interpreter; pip refuses to install into one that is too old."""
     return Finding("ok", "python", f"{sys.version.split()[0]} at {sys.executable}")
@@ -90,7 +98,10 @@ def keys(settings: Settings) -> Iterator[Finding]:
     """The key files: there, readable, and by us alone."""
     directory = settings.keys_dir
     if not (directory / FILE_NAME).exists():
-        message = f"{directory / FILE_NAME} is missing: the first `saltwall tenant create` makes it"
+        message = (
+            f"{directory / FILE_NAME} is missing: restore it from your backup; "
+            "while there is no tenant yet, the first `saltwall tenant create` makes it"
+        )
         yield Finding("warn", "keys", message)
     if not directory.is_dir():
         return
@@ -164,6 +175,7 @@ def examine(
     Args:
         revisions: reads a database's revision and this release's.
     """
+    yield data(settings.home)
     yield python()
     yield vllm()
     yield torch()

@@ -1,6 +1,7 @@
 """The exact command and environment with which `saltwall engine` starts vLLM."""
 
 import os
+import re
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -8,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from saltwall_platform.settings import is_loopback
 from saltwall_platform.stack import engine_flags, engine_keys
 from saltwall_platform.stack.engine_flags import BYPASS, PROMPTS, Rule, mentions
 from saltwall_platform.stack.errors import FlagError
@@ -72,7 +74,7 @@ def build(
     engine_flags.check(given)
     check_variables(base)
     name = name or served_name(given)
-    owned: list[str] = []
+    owned = listening(given)
     for flag, value in engine_flags.OWNED.items():
         owned += [flag] if value is None else [flag, value]
     path = keys or engine_keys.location(keys_dir, name)
@@ -98,11 +100,37 @@ def without_program(arguments: Sequence[str]) -> list[str]:
         given = given[given.index(MODULE) + 1 :]
     elif given and os.path.basename(given[0]) == "vllm":
         given = given[1:]
+        if given and given[0] != "serve" and not given[0].startswith("-"):
+            raise FlagError(f"`vllm {given[0]}` is no server: only `vllm serve` is")
     if given and given[0] == "serve":
         given = given[1:]
+    if given and re.match(r"[A-Za-z_]\w*=", given[0]):
+        raise FlagError(f"put {given[0].partition('=')[0]}=... before `saltwall engine`")
+    if given and given[0] in ("docker", "podman", "python", "python3", "torchrun"):
+        raise FlagError(f"install Saltwall where {given[0]} runs vLLM, and run it there")
     if given and not given[0].startswith("-"):
         given = ["--model", *given]
     return given
+
+
+def listening(arguments: Sequence[str]) -> list[str]:
+    """The loopback address unless another is given.
+
+    Raises:
+        FlagError: another is given without TLS: tickets and prompts would go in clear.
+    """
+    given = {f.name: f.value for f in engine_flags.flags(engine_flags.expand_config(arguments))}
+    if "--uds" in given:
+        return []
+    host = given.get("--host")
+    if host is None:
+        return ["--host", "127.0.0.1"]
+    if not is_loopback(host) and not {"--ssl-keyfile", "--ssl-certfile"} <= given.keys():
+        raise FlagError(
+            "--host beyond loopback needs --ssl-keyfile and --ssl-certfile: the gateway's tickets "
+            "and tenants' prompts go over that connection"
+        )
+    return []
 
 
 def served_name(arguments: Sequence[str]) -> str:
