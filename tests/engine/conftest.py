@@ -1,8 +1,9 @@
 """vLLM's own Scheduler, pool and Request without a model: a config folder, and no weights."""
 
 import json
+import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,14 @@ def hooks(engine_keys: EngineKeys) -> None:
     from saltwall_engine import plugin
 
     plugin.register()
+
+
+@pytest.fixture(autouse=True)
+def _own_record_factory() -> Iterator[None]:
+    """An engine that begins to serve changes how this whole process logs; a test must not."""
+    before = logging.getLogRecordFactory()
+    yield
+    logging.setLogRecordFactory(before)
 
 
 @pytest.fixture
