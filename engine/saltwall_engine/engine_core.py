@@ -97,9 +97,9 @@ def saltwall_purge(self: Any, owners: list[Any]) -> list[int]:
 
 
 def saltwall_owners(self: Any, tenant: str) -> list[Any]:
-    """The owners of cached blocks within one tenant, as `saltwall_purge` takes them."""
+    """The owners of blocks within one tenant, as `saltwall_purge` takes them."""
     pool = self.scheduler.kv_cache_manager.block_pool
-    return [[o.tenant.hex, o.generation] for o in pool.blocks_of if o.tenant.hex == tenant]
+    return [[o.tenant.hex, o.generation] for o in pool.owners() if o.tenant.hex == tenant]
 
 
 def saltwall_usage(self: Any) -> dict[str, Any]:
@@ -123,12 +123,10 @@ def saltwall_usage(self: Any) -> dict[str, Any]:
         if grant is not None:
             running = request.status == RequestStatus.RUNNING
             row(grant.owner.tenant)["running" if running else "waiting"] += 1
-    for owner, blocks in manager.block_pool.blocks_of.items():
-        row(owner.tenant)["cached_blocks"] += len(blocks)
-    for tenant, tokens in manager.hit_tokens.items():
-        row(tenant)["hit_tokens"] = tokens
-    for tenant, tokens in manager.missed_tokens.items():
-        row(tenant)["missed_tokens"] = tokens
+    for tenant, account in manager.block_pool.ledger.accounts.items():
+        row(tenant)["cached_blocks"] = account.held
+        row(tenant)["hit_tokens"] = account.hit_tokens
+        row(tenant)["missed_tokens"] = account.missed_tokens
     running, waiting = scheduler.get_request_counts()
     return {
         "requests": {"running": running, "waiting": waiting},

@@ -1,21 +1,18 @@
-"""vLLM's KV cache manager, looking up the prefix cache on behalf of one tenant at a time."""
+"""vLLM's KV cache manager, looking up and allocating on behalf of one tenant at a time."""
 
-from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 from vllm.v1.core.kv_cache_manager import KVCacheManager
 
 from saltwall_engine.pool import OwnedBlockPool, own
-from saltwall_engine.salt_label import Owner, grant_of
+from saltwall_engine.salt_label import Owner
 
 
 class TenantKVCacheManager(KVCacheManager):
     """A `KVCacheManager` over an owned pool, counting each tenant's hit and missed tokens."""
 
     block_pool: OwnedBlockPool
-    hit_tokens: Counter[Any]
-    missed_tokens: Counter[Any]
 
     def get_computed_blocks(self, request: Any, *args: Any, **kwargs: Any) -> Any:
         """As stock's, for the request's tenant alone."""
@@ -32,20 +29,37 @@ class TenantKVCacheManager(KVCacheManager):
         request: Any,
         num_new_tokens: int,
         num_new_computed_tokens: int = 0,
+        new_computed_blocks: Any = None,
         *args: Any,
         **kwargs: Any,
     ) -> Any:
-        """As stock's; a request's first allocation settles how much of its prompt was cached."""
+        """As stock's, within the tenant's quota.
+
+        A request's first allocation settles how much of its prompt was cached.
+        """
+        pool = self.block_pool
+        holder = pool.holder_of(request)
+        account = holder.account
         first = request.num_computed_tokens == 0 and request.num_preemptions == 0
-        with self.block_pool.acting_for(request):
+        before = pool.act_for(
+            holder,
+            account.old_ceilings.get(request.request_id) if account.old_ceilings else None,
+            new_computed_blocks.blocks if new_computed_blocks is not None else (),
+        )
+        try:
             blocks = super().allocate_slots(
-                request, num_new_tokens, num_new_computed_tokens, *args, **kwargs
+                request,
+                num_new_tokens,
+                num_new_computed_tokens,
+                new_computed_blocks,
+                *args,
+                **kwargs,
             )
-        grant = grant_of(request.cache_salt)
-        if first and blocks is not None and grant is not None:
-            tenant = grant.owner.tenant
-            self.hit_tokens[tenant] += num_new_computed_tokens
-            self.missed_tokens[tenant] += request.num_prompt_tokens - num_new_computed_tokens
+        finally:
+            pool.act_for(before)
+        if first and blocks is not None:
+            account.hit_tokens += num_new_computed_tokens
+            account.missed_tokens += request.num_prompt_tokens - num_new_computed_tokens
         return blocks
 
 
@@ -53,6 +67,4 @@ def upgrade(manager: KVCacheManager, may_cache: Callable[[Owner], bool]) -> Tena
     """Upgrades a manager that vLLM has just built, and its pool, in place."""
     manager.__class__ = TenantKVCacheManager
     own(manager.block_pool, may_cache)
-    manager.hit_tokens = Counter()
-    manager.missed_tokens = Counter()
     return manager

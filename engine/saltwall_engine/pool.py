@@ -1,123 +1,333 @@
-"""vLLM's block pool, knowing whose each cached block is.
+"""vLLM's block pool, charging each block to a tenant and serving it to nobody else.
 
 Pool objects that vLLM has built are upgraded in place (`own`), so every reference to them, from
 coordinator and managers, stays valid. The salt in the hash already keeps tenants apart; the
-recorded owner is checked besides, so that not even a hash collision crosses tenants.
+recorded holder is checked besides, so that not even a hash collision crosses tenants.
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from vllm.v1.core.block_pool import BlockPool
 
+from saltwall_engine.free_blocks import FreeBlocks
+from saltwall_engine.ledger import Account, Ledger, Quota
 from saltwall_engine.salt_label import Owner, grant_of
+
+NO_STORE = "saltwall_no_store"
+"""The sampling parameter (`vllm_xargs`) of a request whose blocks must not become cached."""
+
+_LOOKS_PER_CLOCK = 64
+
+
+class Holder:
+    """Whose blocks are: one generation of one tenant, and the account they are charged to."""
+
+    __slots__ = ("account", "owner")
+
+    def __init__(self, owner: Owner | None, account: Account) -> None:
+        self.owner = owner
+        self.account = account
 
 
 class OwnedBlockPool(BlockPool):
-    """A `BlockPool` that records the owner of each cached block and serves it to nobody else.
+    """A `BlockPool` in which a tenant takes what its quota allows and finds only its own blocks.
 
     All methods belong to the scheduler's thread.
     """
 
-    owners: dict[int, Owner]
-    blocks_of: dict[Owner, set[int]]
+    ledger: Ledger
+    free_block_queue: FreeBlocks
+    holders: list[Holder | None]
     may_cache: Callable[[Owner], bool]
     ownership_mismatches: int
-    _acting: Owner | None
+    releases: int
+    _known: dict[Owner, Holder]
+    _nobody: Holder
+    _holder: Holder | None
+    _ceiling: int | None
+    _hits: Sequence[Sequence[Any]]
+    _purging: dict[frozenset[Owner], int]
+
+    def holder_of(self, request: Any) -> Holder:
+        """The holder for a request; one without a grant has a ceiling of nothing."""
+        holder: Holder | None = getattr(request, "saltwall_holder", None)
+        if holder is None:
+            grant = grant_of(request.cache_salt)
+            holder = self._nobody if grant is None else self.holder(grant.owner)
+            request.saltwall_holder = holder
+        return holder
+
+    def holder(self, owner: Owner) -> Holder:
+        """The one holder object for an owner."""
+        holder = self._known.get(owner)
+        if holder is None:
+            holder = self._known[owner] = Holder(owner, self.ledger.account(owner.tenant))
+        return holder
+
+    def act_for(
+        self, holder: Holder | None, ceiling: int | None = None, hits: Sequence[Sequence[Any]] = ()
+    ) -> Holder | None:
+        """Looks up, allocates and counts for this holder from now on; returns the one before.
+
+        Args:
+            holder: whose tenant's share to answer and to charge; None for the pool as a whole.
+            ceiling: its tenant's, if not the account's (blocks).
+            hits: the cached blocks found for the allocation to come, by KV cache group.
+        """
+        before, self._holder = self._holder, holder
+        self._ceiling, self._hits = ceiling, hits
+        return before
 
     @contextmanager
     def acting_for(self, request: Any) -> Iterator[None]:
-        """Looks up and caches blocks on behalf of this request's tenant until the end."""
-        grant = grant_of(request.cache_salt)
-        before, self._acting = self._acting, None if grant is None else grant.owner
+        """Looks up, allocates and caches on behalf of this request's tenant until the end."""
+        before = self.act_for(self.holder_of(request))
         try:
             yield
         finally:
-            self._acting = before
+            self.act_for(before)
+
+    def get_num_free_blocks(self) -> int:
+        """The blocks that the acting tenant may take now; those of the whole pool for nobody."""
+        holder = self._holder
+        if holder is None:
+            return self.free_block_queue.num_free_blocks
+        account = holder.account
+        hits = 0
+        if account.pinned + account.idle < account.reserve:
+            hits = sum(b.ref_cnt == 0 and not b.is_null for group in self._hits for b in group)
+        return self.ledger.allowance(account, hits, self._ceiling)
 
     def get_cached_block(self, block_hash: Any, kv_cache_group_ids: list[int]) -> list[Any] | None:
-        """As stock's, but another owner's block is a miss, counted in `ownership_mismatches`."""
+        """As stock's, but another holder's block is a miss, counted in `ownership_mismatches`."""
         blocks: list[Any] | None = super().get_cached_block(block_hash, kv_cache_group_ids)
         if blocks is None:
             return None
-        acting = self._acting
-        if acting is None or any(self.owners.get(b.block_id) != acting for b in blocks):
-            self.ownership_mismatches += 1
-            return None
+        holder, holders = self._holder, self.holders
+        for block in blocks:
+            if holder is None or holders[block.block_id] is not holder:
+                self.ownership_mismatches += 1
+                return None
         return blocks
 
     def cache_full_blocks(self, request: Any, *args: Any, **kwargs: Any) -> None:
-        """As stock's; the blocks become the request's tenant's."""
-        with self.acting_for(request):
+        """As stock's, unless the tenant or the request does not store, or the tenant is revoked."""
+        if self._stores(request):
             super().cache_full_blocks(request, *args, **kwargs)
 
     def cache_partial_block(self, request: Any, *args: Any, **kwargs: Any) -> Any:
-        """As stock's; the block becomes the request's tenant's."""
-        with self.acting_for(request):
-            return super().cache_partial_block(request, *args, **kwargs)
+        """As stock's, with the same exceptions."""
+        return (
+            super().cache_partial_block(request, *args, **kwargs) if self._stores(request) else None
+        )
+
+    def _stores(self, request: Any) -> bool:
+        holder = self.holder_of(request)
+        if holder.owner is None or not holder.account.store or not self.may_cache(holder.owner):
+            return False
+        options = getattr(request.sampling_params, "extra_args", None)
+        return not (options and options.get(NO_STORE))
 
     def move_block_hashes(self, src_block: Any, dst_block: Any) -> None:
-        """As stock's; the owner moves along."""
-        before, self._acting = self._acting, self.owners.get(src_block.block_id)
-        try:
+        """As stock's, between blocks of one holder that may still cache; else they are unhashed."""
+        holder = self.holders[src_block.block_id]
+        same = holder is not None and holder is self.holders[dst_block.block_id]
+        if same and holder.owner is not None and self.may_cache(holder.owner):
             super().move_block_hashes(src_block, dst_block)
-        finally:
-            self._acting = before
+        else:
+            self._maybe_evict_cached_block(src_block)
 
-    def _insert_block_hash(
-        self, block_hash_with_group_id: Any, block: Any, num_tokens: Any
-    ) -> None:
-        owner = self._acting
-        if owner is None or not self.may_cache(owner):
-            return  # unknown or revoked: what is never cached is never served
-        super()._insert_block_hash(block_hash_with_group_id, block, num_tokens)
-        if block.block_id not in self.owners:
-            self.owners[block.block_id] = owner
-            self.blocks_of.setdefault(owner, set()).add(block.block_id)
+    def get_new_blocks(self, num_blocks: int) -> list[Any]:
+        """As stock's, for the acting tenant, within its quota.
+
+        Raises:
+            ValueError: nobody is acting, or it is more than the tenant may take.
+        """
+        holder = self._holder
+        if holder is None:
+            raise ValueError("blocks are taken for a tenant, and none is acting")
+        account = holder.account
+        ceiling = account.ceiling if self._ceiling is None else self._ceiling
+        if num_blocks > self.ledger.allowance(account, 0, ceiling):
+            raise ValueError(f"Cannot get {num_blocks} free blocks from the pool for this tenant")
+        blocks, fresh = self.free_block_queue.take(account, num_blocks, ceiling)
+        if self._reuse_watchers:
+            self._notify_reuse(blocks)
+        if fresh < num_blocks:
+            for block in blocks[fresh:]:
+                self._maybe_evict_cached_block(block)
+        holders = self.holders
+        for block in blocks:
+            block.ref_cnt = 1
+            holders[block.block_id] = holder
+        if self.metrics_collector:
+            for block in blocks:
+                self.metrics_collector.on_block_allocated(block)
+        return blocks
+
+    def touch(self, blocks: Sequence[Any]) -> None:
+        """As stock's; idle blocks become pinned."""
+        idle = [block for block in blocks if block.ref_cnt == 0 and not block.is_null]
+        for account, theirs in self._by_account(idle):
+            self.free_block_queue.pin(account, theirs)
+        for block in blocks:
+            block.ref_cnt += 1
+            if self.metrics_collector:
+                self.metrics_collector.on_block_accessed(block)
+
+    def _by_account(self, blocks: list[Any]) -> Iterable[tuple[Account, list[Any]]]:
+        """Held blocks by the account they are charged to: one, except when pools are emptied."""
+        if not blocks:
+            return ()
+        holders = self.holders
+        account = holders[blocks[0].block_id].account
+        if all(holders[b.block_id].account is account for b in blocks):
+            return ((account, blocks),)
+        groups: dict[Account, list[Any]] = {}
+        for block in blocks:
+            groups.setdefault(holders[block.block_id].account, []).append(block)
+        return groups.items()
+
+    def free_blocks(self, ordered_blocks: Iterable[Any]) -> None:
+        """As stock's; blocks that nobody references become idle if cached, else free."""
+        released = []
+        others: dict[Any, list[Any]] = {}
+        for block in ordered_blocks:
+            if block.is_null:
+                continue
+            if block.pool is not None and block.pool is not self:
+                others.setdefault(block.pool, []).append(block)
+                continue
+            block.ref_cnt -= 1
+            if block.ref_cnt == 0:
+                released.append(block)
+        for account, theirs in self._by_account(released):
+            idle = [block for block in theirs if block.block_hash is not None]
+            free = [block for block in theirs if block.block_hash is None]
+            for block in free:
+                self.holders[block.block_id] = None
+            self.free_block_queue.release(account, idle, free)
+            self.trim(account)
+        if released:
+            self.releases += 1
+        for pool, blocks in others.items():
+            pool.free_blocks(blocks)
+
+    def unpin_blocks(self, blocks: Iterable[Any], on_reuse: Callable[[Any], None]) -> None:
+        """As stock's; the blocks stay charged, as idle ones, until they are reused."""
+        released = []
+        for block in blocks:
+            block.ref_cnt -= 1
+            self._reuse_watchers[block.block_id] = on_reuse
+            if block.ref_cnt == 0:
+                released.append(block)
+        for account, theirs in self._by_account(released):
+            self.free_block_queue.release(account, theirs, [])
+        self.releases += 1
+
+    def trim(self, account: Account, most: int | None = None) -> bool:
+        """Evicts the tenant's own idle blocks while it holds more than its ceiling.
+
+        Returns:
+            Whether it is done; not if more than `most` blocks would have had to go.
+        """
+        while account.pinned + account.idle > account.ceiling and account.idle:
+            if most is not None:
+                if most == 0:
+                    return False
+                most -= 1
+            self._maybe_evict_cached_block(self.free_block_queue.oldest(account))
+        return True
+
+    def set_quota(self, tenant: Any, quota: Quota) -> Account:
+        """Changes a tenant's terms; `trim` brings what it holds under a lowered ceiling.
+
+        Raises:
+            QuotaError: the reserves would add up to more than the pool.
+        """
+        account = self.ledger.set_quota(tenant, quota)
+        self.free_block_queue.settle(account)
+        self.releases += 1
+        return account
 
     def _remove_cached_block_hashes(self, block: Any) -> Any:
-        owner = self.owners.pop(block.block_id, None)
-        if owner is not None:
-            theirs = self.blocks_of[owner]
-            theirs.discard(block.block_id)
-            if not theirs:
-                del self.blocks_of[owner]
-        return super()._remove_cached_block_hashes(block)
+        hashes = super()._remove_cached_block_hashes(block)
+        if hashes and block.ref_cnt == 0 and block.next_free_block is not None:
+            holder = self.holders[block.block_id]
+            if holder is not None and block.block_id not in self._reuse_watchers:
+                self.free_block_queue.discard(holder.account, block)
+                self.holders[block.block_id] = None
+                self.releases += 1
+        return hashes
 
     def reset_prefix_cache(self) -> bool:
-        """As stock's; on success no block has an owner."""
-        done = super().reset_prefix_cache()
-        if done:
-            self.owners.clear()
-            self.blocks_of.clear()
-        return done
+        """As stock's; on success nothing is held."""
+        before = self.act_for(None)
+        try:
+            if not super().reset_prefix_cache():
+                return False
+        finally:
+            self.act_for(before)
+        self.free_block_queue.discard_all()
+        self.holders = [None] * self.num_gpu_blocks
+        self.releases += 1
+        return True
+
+    def owners(self) -> set[Owner]:
+        """Whose blocks are in the pool, as far as it remembers."""
+        return set(self._known)
 
     def purge(self, owners: Sequence[Owner], seconds: float) -> tuple[int, int]:
         """Unhashes cached blocks of these owners, also blocks in use, for at most `seconds`.
 
         Returns:
-            The number of blocks unhashed now, and the number still to do.
+            The number of blocks unhashed now, and of those not looked at yet: call again.
         """
         deadline = time.monotonic() + seconds
+        whose = frozenset(owners)
+        holders = {self._known[owner] for owner in whose if owner in self._known}
+        at = self._purging.pop(whose, 1) if holders else self.num_gpu_blocks
         done = 0
-        for owner in owners:
-            while (theirs := self.blocks_of.get(owner)) and time.monotonic() < deadline:
-                self.evict_blocks({next(iter(theirs))})
+        while at < self.num_gpu_blocks and (at % _LOOKS_PER_CLOCK or time.monotonic() < deadline):
+            block = self.blocks[at]
+            if self.holders[at] in holders and block.block_hash is not None:
+                self._maybe_evict_cached_block(block)
                 done += 1
-        return done, sum(len(self.blocks_of.get(owner, ())) for owner in owners)
+            at += 1
+        if at < self.num_gpu_blocks:
+            self._purging[whose] = at
+        return done, self.num_gpu_blocks - at
 
     def check_integrity(self) -> None:
         """Raises:
-        AssertionError: the owners and the hash table disagree.
+        AssertionError: blocks, holders, lists and ledger disagree.
         """
-        hashed = {b.block_id for b in self.blocks if b.block_hash is not None}
-        if hashed != set(self.owners):
-            raise AssertionError(f"owners differ from hashed blocks in {hashed ^ set(self.owners)}")
-        indexed = {(i, owner) for owner, ids in self.blocks_of.items() for i in ids}
-        if indexed != set(self.owners.items()):
-            raise AssertionError("the index of blocks by owner is stale")
+        self.ledger.check_integrity()
+        self.free_block_queue.check_integrity()
+        pinned: dict[Account, int] = {}
+        idle: dict[Account, int] = {}
+        for block in self.blocks:
+            holder = self.holders[block.block_id]
+            if block.is_null:
+                continue
+            cached = block.block_hash is not None or block.block_id in self._reuse_watchers
+            if (holder is None) == (block.ref_cnt > 0 or cached):
+                raise AssertionError(f"block {block.block_id} is held by {holder}")
+            if holder is not None:
+                count = pinned if block.ref_cnt else idle
+                count[holder.account] = count.get(holder.account, 0) + 1
+        for account in self.ledger.accounts.values():
+            counted = pinned.get(account, 0), idle.get(account, 0)
+            if counted != (account.pinned, account.idle):
+                raise AssertionError(f"{account.tenant}: {counted} counted, kept {account.held}")
+        free = self.free_block_queue.get_all_free_blocks()
+        if {b.block_id for b in free} != {
+            b.block_id for b in self.blocks if not (b.ref_cnt or b.is_null)
+        }:
+            raise AssertionError("the free blocks are not the unreferenced ones")
 
 
 def own(pool: BlockPool, may_cache: Callable[[Owner], bool]) -> OwnedBlockPool:
@@ -127,10 +337,18 @@ def own(pool: BlockPool, may_cache: Callable[[Owner], bool]) -> OwnedBlockPool:
         pool: the pool; nothing is cached in it yet.
         may_cache: whether blocks of this owner may still become cached.
     """
+    free = pool.free_block_queue.get_all_free_blocks()
+    for block in free:
+        block.prev_free_block = block.next_free_block = None
     pool.__class__ = OwnedBlockPool
-    pool.owners = {}
-    pool.blocks_of = {}
+    pool.ledger = Ledger(len(free))
+    pool.free_block_queue = FreeBlocks(free, pool.num_gpu_blocks, pool.ledger)
+    pool.holders = [None] * pool.num_gpu_blocks
     pool.may_cache = may_cache
-    pool.ownership_mismatches = 0
-    pool._acting = None
+    pool.ownership_mismatches = pool.releases = 0
+    pool._known = {}
+    pool._nobody = Holder(None, Account(None, Quota(ceiling=0)))
+    pool._purging = {}
+    pool._holder = pool._ceiling = None
+    pool._hits = ()
     return pool

@@ -76,7 +76,7 @@ def test_eviction_forgets_the_owner(make_core: Any) -> None:
         prompt = [i + 100] * len(PROMPT)
         core.serve(core.request(prompt, grant(GLOBEX)))
         pool.check_integrity()
-    assert not any(owner.tenant == ACME for owner in pool.owners.values())
+    assert pool.ledger.account(ACME).held == 0
     assert core.serve(core.request(PROMPT, grant(ACME))) == 0
 
 
@@ -86,7 +86,7 @@ def test_reset_forgets_all_owners(make_core: Any) -> None:
     core.serve(core.request(PROMPT, grant(ACME)))
     core.scheduler.reset_prefix_cache()
     pool = core.scheduler.kv_cache_manager.block_pool
-    assert pool.owners == {}
+    assert pool.ledger.free == pool.ledger.total
     pool.check_integrity()
 
 
@@ -97,4 +97,5 @@ def test_nothing_is_cached_for_an_owner_that_lost_its_grant(make_core: Any) -> N
     pool.may_cache = lambda owner: owner.tenant != ACME
     core.serve(core.request(PROMPT, grant(ACME)))
     core.serve(core.request(PROMPT, grant(GLOBEX)))
-    assert {owner.tenant for owner in pool.owners.values()} == {GLOBEX}
+    assert pool.ledger.account(ACME).held == 0
+    assert pool.ledger.account(GLOBEX).idle == 6
