@@ -3,12 +3,17 @@
 import copy
 import json
 import pickle
+from collections.abc import Iterator
 from importlib.resources import files
+from itertools import repeat
 from typing import Any
 
 import msgspec
 import pytest
 from bare_core import ACME, BLOCK, GLOBEX, grant
+
+UNSALTED = b"\xf6"
+"""CBOR's null, which vLLM hashes for a block without extra keys."""
 
 VECTORS = json.loads(files("saltwall_engine").joinpath("vectors.json").read_text())
 
@@ -32,19 +37,38 @@ def test_the_self_test_notices_a_salt_that_is_missing_from_later_blocks(
     hooks: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With vLLM's own rule, the salt in the first block only, the vector digest is another."""
+    from saltwall_engine import block_hash
+    from saltwall_tenants.wire import VECTOR_DIGEST
+
+    def first_block_only(request: Any, start: int, size: int) -> Iterator[bytes]:
+        encoded = salted(request, start, size)
+        yield next(encoded) if start == 0 else UNSALTED
+        yield from repeat(UNSALTED)
+
+    assert block_hash.vector_digest() == VECTOR_DIGEST
+    salted = block_hash._encoded_extra_keys
+    monkeypatch.setattr(block_hash, "_encoded_extra_keys", first_block_only)
+    assert block_hash.vector_digest() != VECTOR_DIGEST
+
+
+@pytest.mark.parametrize("name", ["kv_cache_utils", "core"])
+def test_a_hasher_that_is_not_ours_is_noticed(
+    hooks: None, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Boot notices another hasher wherever vLLM looks one up; EngineCore's fails the vectors."""
     from vllm.v1.core import kv_cache_utils
+    from vllm.v1.engine import core
 
     from saltwall_engine import block_hash
     from saltwall_tenants.wire import VECTOR_DIGEST
 
-    def first_block_only(request: Any, start: int, *rest: Any) -> Any:
-        keys, index = block_hash.salted_extra_keys(request, start, *rest)
-        return (keys if start == 0 else keys[1:] or None), index
+    def another(size: int, *rest: Any) -> Any:
+        return lambda request: [b"?" * 32] * (request.num_tokens // size)
 
-    assert block_hash.vector_digest() == VECTOR_DIGEST
-    monkeypatch.setattr(kv_cache_utils, "generate_block_hash_extra_keys", first_block_only)
-    assert block_hash.vector_digest() != VECTOR_DIGEST
+    module = {"kv_cache_utils": kv_cache_utils, "core": core}[name]
+    monkeypatch.setattr(module, "get_request_block_hasher", another)
     assert block_hash.problems()
+    assert (block_hash.vector_digest() == VECTOR_DIGEST) is (module is kv_cache_utils)
 
 
 def test_another_salt_changes_every_block(make_core: Any) -> None:

@@ -141,16 +141,14 @@ def test_the_scheduler_will_not_start_with_a_hook_that_is_not_live(
     make_core: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """vLLM swallows a plugin's import error, so the scheduler looks for the hooks itself."""
-    from vllm.v1.core import kv_cache_utils
+    from vllm.v1.engine import core
     from vllm.v1.engine.core import EngineCore
 
-    from saltwall_engine import block_hash, engine_core
+    from saltwall_engine import engine_core
     from saltwall_engine.errors import BootRefused
 
     with monkeypatch.context() as patch:
-        patch.setattr(
-            kv_cache_utils, "generate_block_hash_extra_keys", block_hash._stock_extra_keys
-        )
+        patch.setattr(core, "get_request_block_hasher", lambda *_: None)
         with pytest.raises(BootRefused, match="salted block hash is not live"):
             make_core()
     with monkeypatch.context() as patch:
