@@ -85,9 +85,14 @@ class Core:
 
     def step(self) -> Any:
         """One engine step."""
+        scheduled = self.scheduler.schedule()
+        self.answer(scheduled)
+        return scheduled
+
+    def answer(self, scheduled: Any) -> None:
+        """Ends a step: gives the scheduler what the model runner answers."""
         from vllm.v1.outputs import ModelRunnerOutput
 
-        scheduled = self.scheduler.schedule()
         ids = list(scheduled.num_scheduled_tokens)
         done = [
             [7] if r.num_computed_tokens >= r.num_tokens else []
@@ -101,7 +106,6 @@ class Core:
                 sampled_token_ids=done,
             ),
         )
-        return scheduled
 
     async def call_utility_async(self, name: str, *args: Any) -> Any:
         """Calls a control function as the API process does, without the socket between."""
