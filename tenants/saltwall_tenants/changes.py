@@ -9,6 +9,7 @@ from saltwall_tenants.models import ChangeRow
 
 AUTHORISATION = "authorisation"
 KEYS = "keys"
+QUOTAS = "quotas"
 
 
 async def lock(tx: AsyncSession) -> None:

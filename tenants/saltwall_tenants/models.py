@@ -7,6 +7,7 @@ from uuid import UUID
 from sqlalchemy import (
     JSON,
     BigInteger,
+    Boolean,
     CheckConstraint,
     DateTime,
     Dialect,
@@ -129,6 +130,19 @@ class SaltRow(Base):
     grace_s: Mapped[int] = mapped_column(Integer)
     created_at: Mapped[datetime]
     retire_at: Mapped[datetime | None]
+
+
+class QuotaRow(Base):
+    """A tenant's share of every engine's KV cache; amounts are exact text. None is the default."""
+
+    __tablename__ = "quotas"
+    tenant_id: Mapped[UUID] = mapped_column(ForeignKey("tenants.id"), primary_key=True)
+    reserve: Mapped[str] = mapped_column(String(40))
+    ceiling: Mapped[str | None] = mapped_column(String(40))
+    weight: Mapped[str] = mapped_column(String(20))
+    strict: Mapped[bool] = mapped_column(Boolean)
+    store: Mapped[bool] = mapped_column(Boolean)
+    updated_at: Mapped[datetime]
 
 
 class UsageRow(Base):

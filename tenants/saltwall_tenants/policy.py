@@ -1,13 +1,13 @@
-"""What engines are told: which generations of which tenants' salts they accept."""
+"""What engines are told: which generations of which tenants' salts they accept, and the quotas."""
 
 from uuid import UUID
 
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from saltwall_tenants import changes
+from saltwall_tenants import changes, quotas
 from saltwall_tenants.models import SaltRow, TenantRow
-from saltwall_tenants.wire import Authorisation, Lease, Policy
+from saltwall_tenants.wire import Authorisation, Lease, Policy, Quotas, WireError
 from saltwall_tenants.wire.policy import DEFAULT_LEASE_S
 
 _ACTIVE = select(SaltRow.tenant_id, SaltRow.generation).join(
@@ -18,18 +18,27 @@ _ACTIVE = select(SaltRow.tenant_id, SaltRow.generation).join(
 async def snapshot(tx: AsyncSession, name: str, *, lease_s: int = DEFAULT_LEASE_S) -> Policy:
     """The document for the engine called `name`; take it in `Database.snapshot`.
 
-    Its epoch and its content are then of one state: an epoch names one content for ever.
+    Each epoch and its content are then of one state: an epoch names one content for ever. A stored
+    quota that cannot be read takes the place of the quota section, and holds up nothing else.
     """
-    epoch = (await changes.read(tx))[changes.AUTHORISATION]
+    epochs = await changes.read(tx)
     accepted = _ACTIVE.where(SaltRow.status.in_(("pending", "current", "retiring")))
     tenants: dict[UUID, set[int]] = {}
     for tenant_id, generation in await tx.execute(accepted):
         tenants.setdefault(tenant_id, set()).add(generation)
     generations = {tenant: frozenset(accepted) for tenant, accepted in tenants.items()}
-    return Policy(name, Lease(lease_s), Authorisation(epoch, generations))
+    authorisation = Authorisation(epochs[changes.AUTHORISATION], generations)
+    return Policy(name, Lease(lease_s), authorisation, await _quotas(tx, epochs[changes.QUOTAS]))
 
 
 async def pending(tx: AsyncSession) -> list[tuple[UUID, int]]:
     """Generations of active tenants that wait for every engine's acknowledgement."""
     rows = await tx.execute(_ACTIVE.where(SaltRow.status == "pending"))
     return [(tenant_id, generation) for tenant_id, generation in rows]
+
+
+async def _quotas(tx: AsyncSession, epoch: int) -> Quotas | WireError:
+    try:
+        return Quotas(epoch, {each.tenant_id: each.quota for each in await quotas.list_all(tx)})
+    except WireError as error:
+        return error

@@ -5,7 +5,7 @@ from uuid import uuid4
 from sqlalchemy import insert, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from saltwall_tenants import api_keys, audit, changes, salts
+from saltwall_tenants import api_keys, audit, changes, quotas, salts
 from saltwall_tenants.clock import utc_now
 from saltwall_tenants.errors import Conflict, Invalid
 from saltwall_tenants.keyring import Keyring
@@ -61,7 +61,7 @@ async def resume(tx: AsyncSession, tenant: TenantRef, *, actor: str) -> Tenant:
 
 
 async def delete(tx: AsyncSession, tenant: TenantRef, *, actor: str) -> Tenant:
-    """Ends a tenant: its keys are revoked, its salts destroyed, its name is free again.
+    """Ends a tenant: keys revoked, salts destroyed, its quota's and its name free again.
 
     Its row stays, for the usage ledger and the audit log. There is no way back.
     """
@@ -69,6 +69,7 @@ async def delete(tx: AsyncSession, tenant: TenantRef, *, actor: str) -> Tenant:
     found = await get_live(tx, tenant)
     await api_keys.revoke_all(tx, found.id)
     await salts.destroy_all(tx, found.id)
+    await quotas.drop(tx, found.id)
     return await _set_status(tx, found, "deleted", actor, "tenant.delete")
 
 

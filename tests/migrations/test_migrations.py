@@ -7,20 +7,22 @@ import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
+from uuid import uuid4
 
 import pytest
 from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import CheckConstraint, Connection, inspect, text
+from sqlalchemy import CheckConstraint, Connection, Uuid, bindparam, inspect, text
 
 from saltwall_migrations import current, head, upgrade
 from saltwall_migrations.runner import _config
 from saltwall_tenants.database import connect
 from saltwall_tenants.errors import Conflict
-from saltwall_tenants.models import Base
+from saltwall_tenants.models import Base, UtcDateTime
 
 T = TypeVar("T")
 
@@ -116,6 +118,40 @@ def test_revisions_can_be_taken_back(database_url: str) -> None:
     assert run(database_url, tables) == {"alembic_version"}
     assert upgrade(database_url) == head()
     test_models_and_migrations_agree(database_url)
+
+
+def test_a_database_of_the_first_release_is_upgraded_with_its_data(
+    empty_database_url: str,
+) -> None:
+    """From revision 0001: tenants and epochs stay, quotas begin empty under their own epoch."""
+    rows = {
+        "tenants": "SELECT id, name, status FROM tenants",
+        "changes": "SELECT section, epoch FROM changes WHERE section <> 'quotas' ORDER BY section",
+        "quotas": "SELECT tenant_id FROM quotas",
+        "epoch": "SELECT epoch FROM changes WHERE section = 'quotas'",
+    }
+
+    def read(table: str) -> list[tuple[object, ...]]:
+        statement = text(rows[table])
+        return run(empty_database_url, lambda c: [tuple(r) for r in c.execute(statement)])
+
+    def fill(connection: Connection) -> None:
+        command.upgrade(_config(connection), "0001")
+        tenant = "INSERT INTO tenants (id, name, status, created_at) VALUES (:id, 'acme', :s, :at)"
+        values = {"id": uuid4(), "s": "active", "at": datetime(2026, 1, 1, tzinfo=UTC)}
+        types = [bindparam("id", type_=Uuid()), bindparam("at", type_=UtcDateTime())]
+        connection.execute(text(tenant).bindparams(*types), values)
+        connection.execute(text("UPDATE changes SET epoch = 1000"))
+
+    run(empty_database_url, fill)
+    before = read("tenants"), read("changes")
+    assert upgrade(empty_database_url) == head()
+    assert (read("tenants"), read("changes")) == before
+    assert read("quotas") == []
+    assert read("epoch")[0][0] > 10**12  # type: ignore[operator]
+    run(empty_database_url, lambda connection: command.downgrade(_config(connection), "0001"))
+    assert (read("tenants"), read("changes")) == before
+    assert read("epoch") == []
 
 
 def test_failed_upgrade_leaves_nothing(

@@ -9,18 +9,21 @@ from typing import Any
 import pytest
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from saltwall_tenants import api_keys, audit, changes, policy, salts, tenants, usage
+from saltwall_tenants import api_keys, audit, changes, policy, quotas, salts, tenants, usage
 from saltwall_tenants.api_keys import NewKey
 from saltwall_tenants.database import Database
 from saltwall_tenants.keyring import Keyring
 from saltwall_tenants.tenants import Tenant
+from saltwall_tenants.wire import Amount, Quota
 
 ACTOR = "cli:walker"
 
 
 @dataclass(frozen=True)
 class World:
-    """A tenant with a key, a suspended one, one with a pending salt, one with a retired salt."""
+    """A tenant with a key, a suspended one with a quota, one with a pending and one with a retired
+    salt.
+    """
 
     keyring: Keyring
     key: NewKey
@@ -51,6 +54,14 @@ ACTS: dict[str, tuple[Callable[..., Any], Act]] = {
         ),
     ),
     "salt.promote": (salts.promote, lambda tx, _: salts.promote(tx, "pending", 2, actor=ACTOR)),
+    "quota.set": (
+        quotas.set_quota,
+        lambda tx, _: quotas.set_quota(tx, "acme", Quota(Amount.parse("5%")), actor=ACTOR),
+    ),
+    "quota.clear": (
+        quotas.clear_quota,
+        lambda tx, _: quotas.clear_quota(tx, "suspended", actor=ACTOR),
+    ),
     "salt.expire": (salts.expire, lambda tx, _: salts.expire(tx, datetime.now(UTC), actor=ACTOR)),
 }
 UNAUDITED = {
@@ -63,6 +74,8 @@ UNAUDITED = {
     salts.current_secret,
     policy.snapshot,
     policy.pending,
+    quotas.get_quota,
+    quotas.list_all,
     usage.totals,
     # The ledger and the last-used time: what tenants do, not what is done to them.
     usage.record,
@@ -71,6 +84,7 @@ UNAUDITED = {
     api_keys.revoke_all,
     salts.create_first,
     salts.destroy_all,
+    quotas.drop,
 }
 
 
@@ -83,6 +97,7 @@ async def world(db: Database, keyring: Keyring, acme: Tenant) -> World:
         for name in ("suspended", "pending", "retired"):
             subjects[name] = str((await tenants.create(tx, keyring, name, actor="setup")).id)
         await tenants.suspend(tx, "suspended", actor="setup")
+        await quotas.set_quota(tx, "suspended", Quota(Amount.parse("5%")), actor="setup")
         await salts.rotate(tx, keyring, "pending", grace=timedelta(0), actor="setup")
         await salts.rotate(tx, keyring, "retired", grace=timedelta(0), actor="setup")
         await salts.promote(tx, "retired", 2, actor="setup")
@@ -93,7 +108,7 @@ def test_walk_knows_every_service() -> None:
     """A service function added tomorrow must be walked here, or be said not to change anything."""
     services = {
         function
-        for module in (tenants, api_keys, salts, policy, usage)
+        for module in (tenants, api_keys, salts, policy, quotas, usage)
         for name, function in inspect.getmembers(module, inspect.iscoroutinefunction)
         if not name.startswith("_")
         and function.__module__ in {module.__name__, "saltwall_tenants.registry"}
@@ -134,6 +149,7 @@ async def test_act_that_is_rolled_back_leaves_no_event(
                 people,
                 [await salts.list_for(tx, tenant) for tenant in people],
                 [await api_keys.list_for(tx, tenant) for tenant in people],
+                await quotas.list_all(tx),
                 await changes.read(tx),
                 await audit.list_events(tx),
             ]

@@ -32,14 +32,18 @@ async def test_epoch_moves_on_when_the_clock_does_not(db: Database) -> None:
         await tx.execute(update(ChangeRow).values(epoch=ahead))
         assert await changes.bump(tx, changes.AUTHORISATION) == ahead + 1
         assert await changes.bump(tx, changes.AUTHORISATION) == ahead + 2
-        assert await changes.read(tx) == {"authorisation": ahead + 2, "keys": ahead}
+        assert await changes.read(tx) == {
+            "authorisation": ahead + 2,
+            "keys": ahead,
+            "quotas": ahead,
+        }
 
 
 async def test_sections_start_at_the_time_of_migration(db: Database) -> None:
     """A new database's epochs are later than those of any earlier one."""
     async with db.snapshot() as tx:
         epochs = await changes.read(tx)
-    assert set(epochs) == {"authorisation", "keys"}
+    assert set(epochs) == {"authorisation", "keys", "quotas"}
     assert all(milliseconds() - 3_600_000 < epoch <= milliseconds() for epoch in epochs.values())
 
 

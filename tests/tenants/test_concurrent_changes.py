@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from saltwall_tenants import api_keys, audit, changes, policy, salts, tenants, usage
+from saltwall_tenants import api_keys, audit, changes, policy, quotas, salts, tenants, usage
 from saltwall_tenants.database import Database
 from saltwall_tenants.errors import Conflict, NotFound
 from saltwall_tenants.keyring import Keyring
 from saltwall_tenants.tenants import Tenant
+from saltwall_tenants.wire import Amount, Quota
 
 ACTOR = "cli:test"
 Act = Callable[[AsyncSession], Awaitable[Any]]
@@ -103,6 +104,25 @@ async def test_one_of_several_tenants_gets_the_name(
     assert sum(isinstance(result, Conflict) for result in results) == 3
     async with gateways[0].snapshot() as tx:
         assert await tenants.list_all(tx) == [made]
+
+
+async def test_reserves_set_at_once_never_pass_all(
+    gateways: list[Database], keyring: Keyring, acme: Tenant
+) -> None:
+    """Of four tenants that each want 30 % at once, three get it."""
+    names = ["acme", "b", "c", "d"]
+    async with gateways[0].transaction() as tx:
+        for name in names[1:]:
+            await tenants.create(tx, keyring, name, actor=ACTOR)
+
+    def reservation(name: str) -> Act:
+        quota = Quota(Amount.parse("30%"))
+        return lambda tx: quotas.set_quota(tx, name, quota, actor=ACTOR)
+
+    results = await together(gateways, *map(reservation, names))
+    assert sorted(type(result).__name__ for result in results) == ["Conflict"] + ["Quota"] * 3
+    async with gateways[0].snapshot() as tx:
+        assert len(await quotas.list_all(tx)) == 3
 
 
 async def test_no_key_outlives_its_tenant(

@@ -2,11 +2,14 @@
 
 from datetime import UTC, datetime, timedelta
 
-from saltwall_tenants import changes, policy, salts, tenants
+from sqlalchemy import update
+
+from saltwall_tenants import changes, policy, quotas, salts, tenants
 from saltwall_tenants.database import Database
 from saltwall_tenants.keyring import Keyring
+from saltwall_tenants.models import QuotaRow
 from saltwall_tenants.tenants import Tenant
-from saltwall_tenants.wire import Policy
+from saltwall_tenants.wire import Amount, Policy, Quota, Quotas, WireError
 
 ACTOR = "cli:test"
 
@@ -29,6 +32,8 @@ async def test_document_holds_active_tenants_only(
 
 async def test_document_survives_the_wire(db: Database, acme: Tenant) -> None:
     """What the database gives, engines can read, from the first migration on."""
+    async with db.transaction() as tx:
+        await quotas.set_quota(tx, acme, Quota(Amount.parse("30%")), actor=ACTOR)
     async with db.snapshot() as tx:
         document = await policy.snapshot(tx, "demo", lease_s=30)
         assert document.authorisation.epoch == (await changes.read(tx))["authorisation"]
@@ -54,3 +59,51 @@ async def test_epoch_and_content_are_of_one_state(
         document = await policy.snapshot(reader, "demo")
     assert document.authorisation.epoch == epoch
     assert set(document.authorisation.tenants) == {acme.id}
+
+
+async def test_document_holds_the_quotas_of_all_who_are_not_deleted(
+    db: Database, keyring: Keyring, acme: Tenant
+) -> None:
+    """A suspended tenant's reserve stays its own; a deleted one's is free, under a new epoch."""
+    quota = Quota(Amount.parse("30%"))
+    async with db.transaction() as tx:
+        for name in ("suspended", "deleted"):
+            made = await tenants.create(tx, keyring, name, actor=ACTOR)
+            await quotas.set_quota(tx, made, quota, actor=ACTOR)
+        suspended = await tenants.suspend(tx, "suspended", actor=ACTOR)
+        await quotas.set_quota(tx, acme, quota, actor=ACTOR)
+    async with db.snapshot() as tx:
+        before = (await policy.snapshot(tx, "demo")).quotas
+    async with db.transaction() as tx:
+        await tenants.delete(tx, "deleted", actor=ACTOR)
+    async with db.snapshot() as tx:
+        after = (await policy.snapshot(tx, "demo")).quotas
+        epoch = (await changes.read(tx))["quotas"]
+    assert isinstance(before, Quotas)
+    assert isinstance(after, Quotas)
+    assert len(before.tenants) == 3
+    assert after.tenants == {acme.id: quota, suspended.id: quota}
+    assert after.epoch == epoch > before.epoch
+
+
+async def test_a_deletion_without_a_quota_moves_no_quotas(
+    db: Database, keyring: Keyring, acme: Tenant
+) -> None:
+    """One epoch, one content: engines are not told of quotas that did not change."""
+    async with db.transaction() as tx:
+        before = (await changes.read(tx))["quotas"]
+        await tenants.delete(tx, acme, actor=ACTOR)
+        assert (await changes.read(tx))["quotas"] == before
+
+
+async def test_a_stored_quota_that_cannot_be_read_holds_up_nothing_else(
+    db: Database, acme: Tenant
+) -> None:
+    """Somebody edited the table: who may use the engine is still told, and the error besides."""
+    async with db.transaction() as tx:
+        await quotas.set_quota(tx, acme, Quota(Amount.parse("30%")), actor=ACTOR)
+        await tx.execute(update(QuotaRow).values(reserve="a lot"))
+    async with db.snapshot() as tx:
+        document = await policy.snapshot(tx, "demo")
+    assert isinstance(document.quotas, WireError)
+    assert Policy.decode(document.encode(), "demo").authorisation.tenants == {acme.id: {1}}

@@ -6,14 +6,15 @@ from pathlib import Path
 
 import saltwall_tenants
 
-OWNED = {"ApiKeyRow", "SaltRow", "UsageRow"}
-# Across tenants by purpose: what all engines accept, what is due of all, and what is found by the
-# public id of a key, which is how a request's tenant is known in the first place.
+OWNED = {"ApiKeyRow", "QuotaRow", "SaltRow", "UsageRow"}
+# Across tenants by purpose: what all engines accept, what must add up, what is due of all, and what
+# is found by the public id of a key, which is how a request's tenant is known in the first place.
 ACROSS = {
     ("api_keys", "authenticate"),
     ("api_keys", "revoke"),
     ("api_keys", "touch"),
     ("salts", "expire"),
+    ("quotas", "list_all"),
     ("policy", "<module>"),
 }
 
@@ -48,4 +49,6 @@ def test_statements_are_scoped() -> None:
 
 def test_check_sees_the_statements() -> None:
     """The check finds the modules that own tables, so it would find a new statement there."""
-    assert {module for module, *_ in statements()} == {"api_keys", "salts", "policy", "usage"}
+    assert {module for module, *_ in statements()} == {
+        *("api_keys", "policy", "quotas", "salts", "usage")
+    }

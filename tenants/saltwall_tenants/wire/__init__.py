@@ -3,10 +3,12 @@
 Standard library, `cryptography` and `cbor2` only, so that the engine can import it inside vLLM.
 """
 
+from saltwall_tenants.wire.amount import Amount, AmountError, Capacity, Unit
 from saltwall_tenants.wire.attestation import ALGORITHM, VECTOR_DIGEST, Attestation
 from saltwall_tenants.wire.errors import Refusal, WireError
 from saltwall_tenants.wire.keys import EngineKeys, KeyFileError, TicketRoot
 from saltwall_tenants.wire.policy import Authorisation, Lease, Policy
+from saltwall_tenants.wire.quota import BlockShare, Quota, Quotas
 from saltwall_tenants.wire.salt import MAX_SCOPE_BYTES, derive_kv_salt, salt_label
 from saltwall_tenants.wire.seal import SEAL_HEADER, check_seal, embed_ticket, make_seal, read_ticket
 from saltwall_tenants.wire.ticket import (
@@ -26,15 +28,22 @@ __all__ = [
     "SEAL_HEADER",
     "TICKET_CHARS",
     "VECTOR_DIGEST",
+    "Amount",
+    "AmountError",
     "Attestation",
     "Authorisation",
+    "BlockShare",
+    "Capacity",
     "EngineKeys",
     "KeyFileError",
     "Lease",
     "Policy",
+    "Quota",
+    "Quotas",
     "Refusal",
     "Ticket",
     "TicketRoot",
+    "Unit",
     "WireError",
     "check_seal",
     "derive_kv_salt",

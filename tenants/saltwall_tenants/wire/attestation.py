@@ -1,8 +1,10 @@
 """What an engine says of itself, and what a gateway demands before it routes there."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
+from saltwall_tenants.wire.amount import AmountError, Capacity
 from saltwall_tenants.wire.errors import Refusal, WireError
 
 ALGORITHM = "sha256_cbor"
@@ -15,7 +17,8 @@ class Attestation:
     """An engine's block hash algorithm, its test-vector result and its versions.
 
     `vector_digest` is SHA-256 over the block hashes that the engine computed at start for the
-    published vectors, in order.
+    published vectors, in order. `capacity` is what quotas are converted with; an engine of an older
+    release has none, and takes no quotas.
     """
 
     name: str
@@ -23,6 +26,7 @@ class Attestation:
     vector_digest: str
     vllm: str
     saltwall: str
+    capacity: Capacity | None = None
 
     def problems(self, name: str) -> list[str]:
         """Why a gateway must not route to this engine as `name`; empty when it may."""
@@ -39,7 +43,10 @@ class Attestation:
 
     def encode(self) -> bytes:
         """The JSON body of `GET /saltwall/v1/attestation`."""
-        return json.dumps(asdict(self)).encode()
+        document: dict[str, Any] = {name: getattr(self, name) for name in _TEXTS}
+        if self.capacity is not None:
+            document["capacity"] = self.capacity.document()
+        return json.dumps(document).encode()
 
     @classmethod
     def decode(cls, body: bytes) -> "Attestation":
@@ -48,12 +55,16 @@ class Attestation:
         """
         try:
             document = json.loads(body)
-            fields = {key: document[key] for key in cls.__dataclass_fields__}
-        except (ValueError, KeyError, TypeError, RecursionError):
+            texts = {name: document[name] for name in _TEXTS}
+            capacity = document.get("capacity")
+            if any(type(text) is not str for text in texts.values()):
+                raise TypeError
+            return cls(**texts, capacity=None if capacity is None else Capacity.of(capacity))
+        except (AmountError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise WireError(Refusal.MALFORMED, "not an attestation") from None
-        if any(type(value) is not str for value in fields.values()):
-            raise WireError(Refusal.MALFORMED, "not an attestation")
-        return cls(**fields)
+
+
+_TEXTS = tuple(field.name for field in fields(Attestation) if field.name != "capacity")
 
 
 def supported_vllm(version: str) -> bool:

@@ -15,6 +15,7 @@ class Refusal(StrEnum):
     SEAL = "seal"
     STALE_EPOCH = "stale_epoch"
     EPOCH_CONFLICT = "epoch_conflict"
+    QUOTA = "quota"
     UNKNOWN_TENANT = "unknown_tenant"
     UNKNOWN_GENERATION = "unknown_generation"
     NO_POLICY = "no_policy"

@@ -1,10 +1,10 @@
 """The policy a gateway pushes to an engine: who may use it now, and until when it may believe so.
 
-Sections have an epoch each. Quotas will be a section of their own, so that a refused quota never
-delays a revocation.
+Its two sections, authorisation and quotas, have an epoch each, and are decoded and applied apart: a
+refused quota never delays a revocation. An engine that attests no capacity is of an older release
+and is sent no quotas; one that is sent none keeps those that it has.
 """
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,8 +12,16 @@ from functools import cached_property
 from typing import Any
 from uuid import UUID
 
-from saltwall_tenants.wire.encoding import cbor
 from saltwall_tenants.wire.errors import Refusal, WireError
+from saltwall_tenants.wire.quota import Quotas
+from saltwall_tenants.wire.section import (
+    MAX_EPOCH,
+    bounded,
+    check_successor,
+    content_digest,
+    expect_keys,
+    tenant_id,
+)
 
 DEFAULT_LEASE_S = 60
 MAX_LEASE_S = 3600
@@ -29,9 +37,9 @@ class Authorisation:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of the canonical content: two sections of one epoch must agree in it."""
+        """Of epoch and content."""
         content = {t.bytes: sorted(generations) for t, generations in self.tenants.items()}
-        return hashlib.sha256(cbor([self.epoch, content])).hexdigest()
+        return content_digest(self.epoch, content)
 
     def check(self, tenant: UUID, generation: int) -> None:
         """Raises:
@@ -47,12 +55,7 @@ class Authorisation:
         """Raises:
         WireError: this section is older than `current`, or of its epoch with other content.
         """
-        if current is None or self.epoch > current.epoch:
-            return
-        if self.epoch < current.epoch:
-            raise WireError(Refusal.STALE_EPOCH, f"{self.epoch} after {current.epoch}")
-        if self.digest != current.digest:
-            raise WireError(Refusal.EPOCH_CONFLICT, f"two documents for epoch {self.epoch}")
+        check_successor(self, current)
 
 
 @dataclass(frozen=True)
@@ -64,28 +67,32 @@ class Lease:
 
 @dataclass(frozen=True)
 class Policy:
-    """One push."""
+    """One push.
+
+    `quotas` is None when none were sent, and an error when what was sent is no quota section.
+    """
 
     name: str
     lease: Lease
     authorisation: Authorisation
+    quotas: Quotas | WireError | None = None
 
     def encode(self) -> bytes:
         """The JSON body of `PUT /saltwall/v1/policy`."""
         section = self.authorisation
-        return json.dumps(
-            {
-                "version": 1,
-                "name": self.name,
-                "lease_seconds": self.lease.seconds,
-                "authorisation": {
-                    "epoch": section.epoch,
-                    "digest": section.digest,
-                    "tenants": {t.hex: sorted(g) for t, g in section.tenants.items()},
-                },
+        document = {
+            "version": 1,
+            "name": self.name,
+            "lease_seconds": self.lease.seconds,
+            "authorisation": {
+                "epoch": section.epoch,
+                "digest": section.digest,
+                "tenants": {t.hex: sorted(g) for t, g in section.tenants.items()},
             },
-            separators=(",", ":"),
-        ).encode()
+        }
+        if isinstance(self.quotas, Quotas):
+            document["quotas"] = self.quotas.document()
+        return json.dumps(document, separators=(",", ":")).encode()
 
     @classmethod
     def decode(cls, body: bytes, name: str) -> "Policy":
@@ -96,18 +103,19 @@ class Policy:
         """
         try:
             document = json.loads(body)
-            _expect_keys(document, {"version", "name", "lease_seconds", "authorisation"})
+            required = {"version", "name", "lease_seconds", "authorisation"}
+            expect_keys(document, required, {"quotas"})
             if document["version"] != 1:
                 raise WireError(Refusal.VERSION)
             if document["name"] != name:
                 raise WireError(Refusal.MALFORMED, "for another engine")
-            lease = _bounded(document["lease_seconds"], 1, MAX_LEASE_S)
+            lease = bounded(document["lease_seconds"], 1, MAX_LEASE_S)
             section = document["authorisation"]
-            _expect_keys(section, {"epoch", "digest", "tenants"})
+            expect_keys(section, {"epoch", "digest", "tenants"})
             authorisation = Authorisation(
-                epoch=_bounded(section["epoch"], 1, 2**62),
+                epoch=bounded(section["epoch"], 1, MAX_EPOCH),
                 tenants={
-                    _tenant(tenant): frozenset(_bounded(g, 1, _MAX_GENERATION) for g in gens)
+                    tenant_id(tenant): frozenset(bounded(g, 1, _MAX_GENERATION) for g in gens)
                     for tenant, gens in section["tenants"].items()
                 },
             )
@@ -117,22 +125,12 @@ class Policy:
             raise
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise WireError(Refusal.MALFORMED, "not a policy document") from None
-        return cls(name, Lease(lease), authorisation)
+        quotas = _quotas(document["quotas"]) if "quotas" in document else None
+        return cls(name, Lease(lease), authorisation, quotas)
 
 
-def _expect_keys(document: Any, keys: set[str]) -> None:
-    if not isinstance(document, dict) or set(document) != keys:
-        raise WireError(Refusal.MALFORMED, f"expected exactly {', '.join(sorted(keys))}")
-
-
-def _bounded(value: Any, low: int, high: int) -> int:
-    if type(value) is not int or not low <= value <= high:
-        raise WireError(Refusal.MALFORMED, f"expected a whole number from {low} to {high}")
-    return value
-
-
-def _tenant(text: str) -> UUID:
-    tenant = UUID(hex=text)
-    if tenant.hex != text:
-        raise WireError(Refusal.MALFORMED, "a tenant id is 32 lower-case hex digits")
-    return tenant
+def _quotas(document: Any) -> Quotas | WireError:
+    try:
+        return Quotas.of(document)
+    except WireError as error:
+        return error

@@ -7,12 +7,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from saltwall_tenants.wire import ALGORITHM, VECTOR_DIGEST, Attestation, Refusal, WireError
+from saltwall_tenants.wire import (
+    ALGORITHM,
+    VECTOR_DIGEST,
+    Attestation,
+    Capacity,
+    Refusal,
+    WireError,
+)
 
 GOOD = Attestation("demo", ALGORITHM, VECTOR_DIGEST, "0.32.0", "0.1.0")
+capacities = st.builds(Capacity, *[st.integers(1, 10**9)] * 4)
 
 
-@given(st.builds(Attestation, *[st.text()] * 5))
+@given(st.builds(Attestation, *[st.text()] * 5, st.none() | capacities))
 def test_attestation_arrives_as_sent(attestation: Attestation) -> None:
     """Encoding and decoding are inverse."""
     assert Attestation.decode(attestation.encode()) == attestation
@@ -52,6 +60,21 @@ def test_newer_engines_fields_are_ignored() -> None:
     """A rolling upgrade may add fields."""
     document = json.loads(GOOD.encode()) | {"zeroize": True}
     assert Attestation.decode(json.dumps(document).encode()) == GOOD
+
+
+def test_an_older_release_reads_what_it_knows() -> None:
+    """The capacity is one more field, and without one the document is what it was."""
+    with_capacity = json.loads(replace(GOOD, capacity=Capacity(320, 32)).encode())
+    assert with_capacity.pop("capacity")["blocks"] == 320
+    assert with_capacity == json.loads(GOOD.encode())
+
+
+@pytest.mark.parametrize("capacity", [7, "320", [], {}, {"blocks": 0}, {"blocks": "320"}])
+def test_a_capacity_that_is_none_is_refused(capacity: object) -> None:
+    """An engine whose size cannot be read is no Saltwall engine."""
+    document = json.loads(GOOD.encode()) | {"capacity": capacity}
+    with pytest.raises(WireError):
+        Attestation.decode(json.dumps(document).encode())
 
 
 @pytest.mark.parametrize("field", ["name", "algorithm", "vector_digest", "vllm", "saltwall"])

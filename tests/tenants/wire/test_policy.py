@@ -8,7 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from saltwall_tenants.wire import Authorisation, Lease, Policy, Refusal, WireError
+from saltwall_tenants.wire import (
+    Amount,
+    Authorisation,
+    Lease,
+    Policy,
+    Quota,
+    Quotas,
+    Refusal,
+    WireError,
+)
 
 ACME, GLOBEX = UUID(int=0xACE), UUID(int=0x610BE)
 SECTION = Authorisation(1000, {ACME: frozenset({1, 2}), GLOBEX: frozenset({7})})
@@ -19,7 +28,18 @@ sections = st.builds(
     st.integers(1, 2**62),
     st.dictionaries(st.uuids(), st.frozensets(st.integers(1, 2**32 - 1), max_size=4), max_size=8),
 )
-policies = st.builds(Policy, st.text(), st.builds(Lease, st.integers(1, 3600)), sections)
+quota_sections = st.builds(
+    Quotas,
+    st.integers(1, 2**62),
+    st.dictionaries(st.uuids(), st.just(Quota(Amount.parse("5%"))), max_size=4),
+)
+policies = st.builds(
+    Policy,
+    st.text(),
+    st.builds(Lease, st.integers(1, 3600)),
+    sections,
+    st.none() | quota_sections,
+)
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
@@ -98,7 +118,7 @@ def test_altered_policy_is_refused(path: tuple[str, ...], value: object) -> None
 
 @pytest.mark.parametrize("part", ["version", "name", "lease_seconds", "authorisation"])
 def test_missing_part_is_refused(part: str) -> None:
-    """Nothing of a policy is optional."""
+    """But for the quotas, nothing of a policy is optional."""
     document = json.loads(POLICY.encode())
     del document[part]
     assert refusal(json.dumps(document).encode()) is Refusal.MALFORMED
@@ -168,3 +188,43 @@ def test_two_contents_of_one_epoch_conflict() -> None:
     """One epoch with other content is refused: somebody made two truths."""
     with pytest.raises(WireError, match="epoch_conflict"):
         SECTION.check_successor(Authorisation(1000, {ACME: frozenset({1})}))
+
+
+@pytest.mark.parametrize(
+    "quotas",
+    [
+        None,
+        7,
+        [],
+        {},
+        {"epoch": 1},
+        {"epoch": 1, "digest": "0" * 64, "tenants": {}},
+        {"epoch": 1, "digest": "0" * 64, "tenants": {ACME.hex: {"reserve": "200%"}}},
+        {"epoch": 1, "digest": "0" * 64, "tenants": {"nobody": {}}},
+    ],
+    ids=str,
+)
+def test_malformed_quotas_hold_up_nothing_else(quotas: object) -> None:
+    """Whatever stands in the quota section, who may use the engine arrives all the same."""
+    document = json.loads(POLICY.encode()) | {"quotas": quotas}
+    policy = Policy.decode(json.dumps(document).encode(), "demo")
+    assert (policy.authorisation, policy.lease) == (SECTION, Lease(60))
+    assert isinstance(policy.quotas, WireError)
+    assert policy.quotas.refusal is Refusal.MALFORMED
+
+
+def test_a_gateway_that_knows_no_quotas_sends_what_it_always_sent() -> None:
+    """Without quotas a document is that of the release before, so both sides can be upgraded."""
+    assert set(json.loads(POLICY.encode())) == {
+        "version",
+        "name",
+        "lease_seconds",
+        "authorisation",
+    }
+    assert Policy.decode(POLICY.encode(), "demo").quotas is None
+
+
+def test_quotas_that_cannot_be_read_are_not_sent() -> None:
+    """The error that stands in their place stays at home."""
+    policy = Policy("demo", Lease(60), SECTION, WireError(Refusal.MALFORMED, "stored so"))
+    assert policy.encode() == POLICY.encode()
