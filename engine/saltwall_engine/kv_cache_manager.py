@@ -1,6 +1,6 @@
 """vLLM's KV cache manager, looking up and allocating on behalf of one tenant at a time."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from vllm.v1.core.kv_cache_manager import KVCacheManager
@@ -13,6 +13,21 @@ class TenantKVCacheManager(KVCacheManager):
     """A `KVCacheManager` over an owned pool, counting each tenant's hit and missed tokens."""
 
     block_pool: OwnedBlockPool
+    unmet: Any
+    """The last request that got no blocks."""
+
+    def idle_hits(self, found: Sequence[Sequence[Any]], computed: int) -> int:
+        """How many idle blocks are pinned when a request adopts the blocks it found cached.
+
+        Args:
+            found: the cached blocks, by KV cache group.
+            computed: the tokens that they hold.
+        """
+        hits = 0
+        for manager, blocks in zip(self.coordinator.single_type_managers, found, strict=False):
+            skipped = manager.get_num_skipped_tokens(computed) // manager.block_size
+            hits += sum(b.ref_cnt == 0 and not b.is_null for b in blocks[skipped:])
+        return hits
 
     def get_computed_blocks(self, request: Any, *args: Any, **kwargs: Any) -> Any:
         """As stock's, for the request's tenant alone."""
@@ -41,11 +56,10 @@ class TenantKVCacheManager(KVCacheManager):
         holder = pool.holder_of(request)
         account = holder.account
         first = request.num_computed_tokens == 0 and request.num_preemptions == 0
-        before = pool.act_for(
-            holder,
-            account.old_ceilings.get(request.request_id) if account.old_ceilings else None,
-            new_computed_blocks.blocks if new_computed_blocks is not None else (),
-        )
+        hits = 0
+        if new_computed_blocks is not None and account.held < account.reserve:
+            hits = self.idle_hits(new_computed_blocks.blocks, num_new_computed_tokens)
+        before = pool.act_for(holder, account.old_ceilings.get(request.request_id), hits)
         try:
             blocks = super().allocate_slots(
                 request,
@@ -57,7 +71,9 @@ class TenantKVCacheManager(KVCacheManager):
             )
         finally:
             pool.act_for(before)
-        if first and blocks is not None:
+        if blocks is None:
+            self.unmet = request
+        elif first:
             account.hit_tokens += num_new_computed_tokens
             account.missed_tokens += request.num_prompt_tokens - num_new_computed_tokens
         return blocks
@@ -67,4 +83,5 @@ def upgrade(manager: KVCacheManager, may_cache: Callable[[Owner], bool]) -> Tena
     """Upgrades a manager that vLLM has just built, and its pool, in place."""
     manager.__class__ = TenantKVCacheManager
     own(manager.block_pool, may_cache)
+    manager.unmet = None
     return manager

@@ -48,6 +48,7 @@ class Account:
     """What one tenant holds, waits for and has been through. Only the `Ledger` moves blocks."""
 
     __slots__ = (
+        "active",
         "cache",
         "ceiling",
         "evictable",
@@ -56,14 +57,15 @@ class Account:
         "hit_tokens",
         "idle",
         "listed",
+        "live",
         "missed_tokens",
         "old_ceilings",
         "pinned",
         "preemptions_caused",
         "preemptions_suffered",
         "reserve",
-        "running",
         "store",
+        "stored",
         "tenant",
         "tokens",
         "waiting",
@@ -73,8 +75,13 @@ class Account:
     def __init__(self, tenant: Hashable, quota: Quota = DEFAULT_QUOTA) -> None:
         self.tenant = tenant
         self.pinned = self.idle = self.evictable = 0
-        self.running = self.waiting = 0
+        self.live = self.waiting = 0
+        """Unfinished requests, and those of them that wait."""
         self.tokens = 0.0
+        """The virtual token counter: tokens served, over the weight."""
+        self.active = False
+        self.stored = 0
+        """How often blocks became cached."""
         self.hit_tokens = self.missed_tokens = 0
         self.evictions_caused = self.evictions_suffered = 0
         self.preemptions_caused = self.preemptions_suffered = 0
@@ -96,18 +103,23 @@ class Account:
         return self.pinned + self.idle
 
     @property
+    def running(self) -> int:
+        """Requests that run."""
+        return self.live - self.waiting
+
+    @property
     def quota(self) -> Quota:
         """The terms in force."""
         return Quota(self.reserve, self.ceiling, self.weight, self.store)
 
-    def shortfall(self, blocks: int) -> int:
-        """How many of these further pins must come from free and evictable blocks of the pool.
+    def draws(self, pins: int, hits: int = 0) -> int:
+        """By how much these further pins, `hits` of them cached idle blocks, lower the supply.
 
-        The others are the tenant's own idle blocks that nobody else may take.
+        The others are the tenant's own idle blocks within its reserve, which nobody else may take.
         """
         own = max(0, self.reserve - self.pinned)
         below = max(0, self.reserve - self.pinned - self.idle)
-        return min(blocks, below) + max(0, blocks - own)
+        return min(pins - hits, below) + max(0, pins - own)
 
 
 class Ledger:

@@ -48,7 +48,7 @@ class OwnedBlockPool(BlockPool):
     _nobody: Holder
     _holder: Holder | None
     _ceiling: int | None
-    _hits: Sequence[Sequence[Any]]
+    _hits: int
     _purging: dict[frozenset[Owner], int]
 
     def holder_of(self, request: Any) -> Holder:
@@ -68,14 +68,14 @@ class OwnedBlockPool(BlockPool):
         return holder
 
     def act_for(
-        self, holder: Holder | None, ceiling: int | None = None, hits: Sequence[Sequence[Any]] = ()
+        self, holder: Holder | None, ceiling: int | None = None, hits: int = 0
     ) -> Holder | None:
         """Looks up, allocates and counts for this holder from now on; returns the one before.
 
         Args:
             holder: whose tenant's share to answer and to charge; None for the pool as a whole.
             ceiling: its tenant's, if not the account's (blocks).
-            hits: the cached blocks found for the allocation to come, by KV cache group.
+            hits: the idle blocks that the allocation to come has found cached.
         """
         before, self._holder = self._holder, holder
         self._ceiling, self._hits = ceiling, hits
@@ -95,11 +95,7 @@ class OwnedBlockPool(BlockPool):
         holder = self._holder
         if holder is None:
             return self.free_block_queue.num_free_blocks
-        account = holder.account
-        hits = 0
-        if account.pinned + account.idle < account.reserve:
-            hits = sum(b.ref_cnt == 0 and not b.is_null for group in self._hits for b in group)
-        return self.ledger.allowance(account, hits, self._ceiling)
+        return self.ledger.allowance(holder.account, self._hits, self._ceiling)
 
     def get_cached_block(self, block_hash: Any, kv_cache_group_ids: list[int]) -> list[Any] | None:
         """As stock's, but another holder's block is a miss, counted in `ownership_mismatches`."""
@@ -117,6 +113,7 @@ class OwnedBlockPool(BlockPool):
         """As stock's, unless the tenant or the request does not store, or the tenant is revoked."""
         if self._stores(request):
             super().cache_full_blocks(request, *args, **kwargs)
+            self.holder_of(request).account.stored += 1
 
     def cache_partial_block(self, request: Any, *args: Any, **kwargs: Any) -> Any:
         """As stock's, with the same exceptions."""
@@ -350,5 +347,5 @@ def own(pool: BlockPool, may_cache: Callable[[Owner], bool]) -> OwnedBlockPool:
     pool._nobody = Holder(None, Account(None, Quota(ceiling=0)))
     pool._purging = {}
     pool._holder = pool._ceiling = None
-    pool._hits = ()
+    pool._hits = 0
     return pool

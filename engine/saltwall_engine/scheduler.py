@@ -2,21 +2,32 @@
 
 import logging
 import os
+from collections import Counter
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import vllm
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+from vllm.v1.core.sched.request_queue import SchedulingPolicy
 from vllm.v1.core.sched.scheduler import Scheduler
 
-from saltwall_engine import block_hash, boot, engine_core
+from saltwall_engine import block_hash, boot, compat, engine_core
 from saltwall_engine.admission import Admission
 from saltwall_engine.errors import BootRefused
 from saltwall_engine.kv_cache_manager import TenantKVCacheManager, upgrade
+from saltwall_engine.ledger import Account, Ledger, Quota
+from saltwall_engine.preemption import make_room
+from saltwall_engine.step_budget import DEFAULT_STEP_MS, Shares, StepBudget
+from saltwall_engine.waiting import TenantQueue
 from saltwall_tenants.wire import EngineKeys, KeyFileError
 from saltwall_tenants.wire.attestation import VECTOR_DIGEST
 
 KEYS_VARIABLE = "SALTWALL_ENGINE_KEYS"
+STEP_VARIABLE = "SALTWALL_STEP_MS"
+DECODE_COST = 2
+"""What a decoded token counts beside a prefill token (VTC)."""
+_TRIM_PER_STEP = 1000
 
 _log = logging.getLogger("vllm.saltwall")
 
@@ -36,10 +47,29 @@ def read_keys() -> EngineKeys:
         raise BootRefused([str(error)]) from None
 
 
+def read_step_ms() -> float:
+    """How long a step may take while several tenants have work (milliseconds; 0 for no bound).
+
+    Raises:
+        BootRefused: the environment says something else than a number from 0 to 60,000.
+    """
+    text = os.environ.get(STEP_VARIABLE, str(DEFAULT_STEP_MS))
+    try:
+        step_ms = float(text)
+    except ValueError:
+        step_ms = -1.0
+    if not 0 <= step_ms <= 60_000:
+        raise BootRefused(
+            [f"{STEP_VARIABLE} is {text!r}: give milliseconds from 0 (no bound) to 60000"]
+        )
+    return step_ms
+
+
 class _Guarded(Scheduler):
     """What Saltwall adds to either of vLLM's schedulers."""
 
     kv_cache_manager: TenantKVCacheManager
+    waiting: TenantQueue
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -51,9 +81,310 @@ class _Guarded(Scheduler):
         )
         self.admission = Admission(read_keys())
         upgrade(self.kv_cache_manager, self.admission.allows)
+        self.by_priority = self.policy == SchedulingPolicy.PRIORITY
+        self.waiting = TenantQueue(self.kv_cache_manager.block_pool, self.policy)
+        self.step_budget = StepBudget(
+            read_step_ms(), self.block_size, self.max_num_scheduled_tokens
+        )
+        self.shares: Shares | None = None
+        self.alarms: Counter[str] = Counter()
+        self.shortfall = False
+        """The last step found too few blocks for a running request, against all foresight."""
+        self.preempted_now: set[str] = set()
+        self.decode_blocks = self.blocks_for(1 + self.num_spec_tokens + self.num_lookahead_tokens)
+        self._scheduling = False
+        self._prefill_tokens = 0
+        self._hit: tuple[Any, Any] | None = None
+        self._trimming: set[Account] = set()
         self.vector_digest = block_hash.vector_digest()
         if self.vector_digest != VECTOR_DIGEST:
             _log.error("Saltwall: block hashes differ from the published test vectors; not ready")
+
+    @property
+    def ledger(self) -> Ledger:
+        """Who holds how many blocks."""
+        return self.kv_cache_manager.block_pool.ledger
+
+    # One step.
+
+    def schedule(self, *args: Any, **kwargs: Any) -> Any:
+        """As stock's, after making room for what runs and for what is entitled to run."""
+        self.waiting.begin_pass()
+        self.preempted_now.clear()
+        self._prefill_tokens = 0
+        unmet, self.kv_cache_manager.unmet = self.kv_cache_manager.unmet, None
+        if unmet is not None:
+            self._note_unmet(unmet)
+        for account in list(self._trimming):
+            if self.kv_cache_manager.block_pool.trim(account, _TRIM_PER_STEP):
+                self._trimming.discard(account)
+        self.shares = self._share_step()
+        if self.connector is None:
+            make_room(self)
+        self._hit = None
+        began = self.step_budget.clock()
+        self._scheduling = True
+        try:
+            output = super().schedule(*args, **kwargs)
+        finally:
+            self._scheduling = False
+        output.saltwall_step = began, self._prefill_tokens
+        return output
+
+    def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
+        """As stock's, and learns how long the step took."""
+        step = getattr(scheduler_output, "saltwall_step", None)
+        if step is not None:
+            self.step_budget.observe(*step)
+        return super().update_from_output(scheduler_output, model_runner_output)
+
+    def _share_step(self) -> Shares | None:
+        """The step's prefill tokens by tenant; None when one tenant alone may have them all."""
+        if self.waiting.tenants < 2 or not self.scheduler_config.enable_chunked_prefill:
+            return None
+        tokens = self.step_budget.tokens()
+        if tokens >= self.max_num_scheduled_tokens:
+            return None
+        accounts = {
+            request.saltwall_holder.account: None
+            for request in (self.running if self._inflight_prefills else ())
+            if request in self._inflight_prefills
+        }
+        following = self.waiting.next_account
+        if following is not None and len(self.running) < self.max_num_active_reqs:
+            accounts[following] = None
+        return Shares(tokens, self.step_budget.least, list(accounts))
+
+    def decodes(self, request: Any, computed: int, new: int) -> bool:
+        """Whether these `new` tokens of a request continue its output, not its prompt."""
+        return computed >= request.num_prompt_tokens and new <= 1 + self.num_spec_tokens
+
+    def _reserve_prefill_lookahead(
+        self, request: Any, num_computed_tokens: int, num_new_tokens: int
+    ) -> int:
+        """Bounds a request's tokens by its tenant's share of the step, and counts them.
+
+        vLLM asks this of every request, running or waiting, last before it allocates.
+        """
+        account = request.saltwall_holder.account
+        if self.decodes(request, num_computed_tokens, num_new_tokens):
+            account.tokens += DECODE_COST * num_new_tokens / account.weight
+            return num_new_tokens
+        shares = self.shares
+        if shares is not None and (share := shares.of(account)) < num_new_tokens:
+            if self.need_mamba_block_aligned_split:
+                size = self.cache_config.block_size
+                share = min(num_new_tokens, max(share // size * size, size))
+            num_new_tokens = share
+        num_new_tokens = super()._reserve_prefill_lookahead(
+            request, num_computed_tokens, num_new_tokens
+        )
+        if shares is not None:
+            shares.spend(account, num_new_tokens)
+        account.tokens += num_new_tokens / account.weight
+        self._prefill_tokens += num_new_tokens
+        return num_new_tokens
+
+    def long_prefill_tokens(self) -> int:
+        """The most that vLLM lets one request prefill in a step."""
+        config = self.scheduler_config
+        alone = sum(self.get_request_counts()) <= 1
+        if (
+            alone
+            or config.long_prefill_token_threshold <= 0
+            or self.adaptive_long_prefill_threshold
+        ):
+            return self.max_num_scheduled_tokens
+        return config.long_prefill_token_threshold
+
+    # What a request needs.
+
+    def blocks_for(self, tokens: int) -> int:
+        """The most blocks that this many tokens can need, over all KV cache groups."""
+        blocks = 0
+        managers = self.kv_cache_manager.coordinator.single_type_managers
+        for manager in managers:
+            need = -(-tokens // manager.block_size) + (len(managers) > 1)
+            most = manager.max_admission_blocks_per_request
+            blocks += need if most is None else min(need, most)
+        return blocks
+
+    def limit(self, account: Account) -> int:
+        """The blocks that a request of the tenant can count on, whatever others do."""
+        ledger = self.ledger
+        return min(account.ceiling, ledger.total - ledger.reserved + account.reserve)
+
+    def _fits_ever(self, request: Any) -> bool:
+        """Whether the request can be served under the present quotas, sooner or later."""
+        account = request.saltwall_holder.account
+        tokens = request.num_prompt_tokens + request.max_tokens + self.num_lookahead_tokens
+        whole = self.blocks_for(min(tokens, self.max_model_len))
+        if whole <= self.limit(account):
+            return True
+        # Admitted under older quotas: it may yet finish while others run, but not wait for ever.
+        return bool(request.num_preemptions and self.running)
+
+    def pins(self, request: Any, computed: int, new: int) -> int:
+        """How many blocks a running request pins when it computes `new` tokens more."""
+        manager = self.kv_cache_manager
+        return int(
+            manager.coordinator.get_num_blocks_to_allocate(
+                request_id=request.request_id,
+                num_tokens=min(computed + new + self.num_lookahead_tokens, self.max_model_len),
+                new_computed_blocks=manager.empty_kv_cache_blocks.blocks,
+                num_encoder_tokens=0,
+                total_computed_tokens=computed,
+                num_local_computed_tokens=computed,
+                num_tokens_main_model=computed + new,
+                prefill_end=max(request.num_prompt_tokens, request.num_tokens - 1),
+            )
+        )
+
+    def predict(self, request: Any) -> tuple[int, int]:
+        """How many blocks a waiting request pins when it is admitted, as `allocate_slots` reckons.
+
+        Returns:
+            The blocks, and those of them that are idle ones it finds cached.
+        """
+        manager = self.kv_cache_manager
+        found, cached, *_ = self._get_local_prefix_cache_hit(request)
+        self._hit = request, (found, cached, *_)
+        need = {
+            "request_id": request.request_id,
+            "new_computed_blocks": found.blocks,
+            "num_encoder_tokens": 0,
+            "total_computed_tokens": cached,
+            "num_local_computed_tokens": cached,
+            "prefill_end": max(request.num_prompt_tokens, request.num_tokens - 1),
+        }
+        main = cached + min(request.num_tokens - cached, self.max_num_scheduled_tokens)
+        pins = manager.coordinator.get_num_blocks_to_allocate(
+            num_tokens=min(main + self.num_lookahead_tokens, self.max_model_len),
+            num_tokens_main_model=main,
+            **need,
+        )
+        if self.scheduler_reserve_full_isl:
+            full = min(request.num_tokens, self.max_model_len)
+            whole = manager.coordinator.get_num_blocks_to_allocate(
+                num_tokens=full, num_tokens_main_model=full, apply_admission_cap=True, **need
+            )
+            pins = max(pins, whole)
+        return pins, manager.idle_hits(found.blocks, cached)
+
+    def fits_now(self, request: Any) -> bool:
+        """Whether a waiting request's blocks are there."""
+        account = request.saltwall_holder.account
+        ceiling = account.old_ceilings.get(request.request_id)
+        most = self.blocks_for(request.num_tokens + self.num_lookahead_tokens)
+        if most <= self.ledger.allowance(account, 0, ceiling):
+            return True
+        pins, hits = self.predict(request)
+        return pins <= self.ledger.allowance(account, hits, ceiling)
+
+    # Admission.
+
+    def _handle_blocked_waiting_request(self, request: Any) -> bool:
+        """As stock's; a request that lacks blocks or tokens holds up its own tenant alone."""
+        if not super()._handle_blocked_waiting_request(request):
+            return False
+        if self.connector is not None or self._holds_kv_blocks(request):
+            return True
+        account = request.saltwall_holder.account
+        if request.request_id in self.preempted_now:
+            # The model runner must see a step without it before it comes back.
+            self.waiting.sit_out(account)
+            return False
+        if self.shares is not None and self.shares.of(account) <= 0:
+            if self.shares.left <= 0:
+                self.waiting.close_pass()
+            self.waiting.sit_out(account)
+            return False
+        ceiling = account.old_ceilings.get(request.request_id)
+        most = self.blocks_for(request.num_tokens + self.num_lookahead_tokens)
+        if most > self.ledger.allowance(account, 0, ceiling):
+            pins, hits = self.predict(request)
+            if pins > self.ledger.allowance(account, hits, ceiling):
+                if self._fits_ever(request):
+                    self.waiting.park(account, pins, hits)
+                else:
+                    self.waiting.sit_out(account)
+                    compat.fail(self, request, "the request no longer fits its tenant's quota")
+                return False
+        self.waiting.admit(account)
+        return True
+
+    def _get_local_prefix_cache_hit(self, request: Any, *args: Any, **kwargs: Any) -> Any:
+        """As stock's; what `predict` has just found is not looked up twice."""
+        hit, self._hit = self._hit, None
+        if hit is not None and hit[0] is request and not any((*args, *kwargs.values())):
+            return hit[1]
+        return super()._get_local_prefix_cache_hit(request, *args, **kwargs)
+
+    def _note_unmet(self, request: Any) -> None:
+        """Takes note of a request for which fewer blocks were there than foreseen."""
+        if request.is_finished():
+            return
+        if request in self.running:
+            self.shortfall = True
+            self.alarms["in_loop_shortfall"] += 1
+            _log.error("Saltwall: a running request found fewer blocks than foreseen")
+        elif request.saltwall_holder.account.waiting:
+            self.alarms["admission_shortfall"] += 1
+            self.waiting.sit_out(request.saltwall_holder.account)
+
+    def _request_blocks_can_be_freed(self, request: Any) -> bool:
+        """As stock's, but never while scheduling, where stock would preempt a victim of its own."""
+        if self._scheduling and self.connector is None:
+            return False
+        return bool(super()._request_blocks_can_be_freed(request))
+
+    # Requests come and go.
+
+    def add_request(self, request: Any) -> None:
+        """As stock's."""
+        if request.request_id not in self.requests:
+            self.waiting.arrive(self.kv_cache_manager.block_pool.holder_of(request).account)
+        super().add_request(request)
+
+    def _free_request(self, request: Any, *args: Any, **kwargs: Any) -> Any:
+        """As stock's; the tenant's next request may fit now."""
+        account = request.saltwall_holder.account
+        self.waiting.leave(account)
+        account.old_ceilings.pop(request.request_id, None)
+        freed = super()._free_request(request, *args, **kwargs)
+        self.waiting.unpark(account)
+        return freed
+
+    def set_quota(self, tenant: UUID, quota: Quota) -> None:
+        """Changes a tenant's terms at once; admitted requests finish under the ceiling they had.
+
+        Raises:
+            QuotaError: the reserves would add up to more than the pool.
+        """
+        pool = self.kv_cache_manager.block_pool
+        account = pool.ledger.account(tenant)
+        before = account.quota
+        pool.set_quota(tenant, quota)
+        self.waiting.reweigh(account, before.weight)
+        if quota.ceiling < before.ceiling:
+            for request in self.requests.values():
+                admitted = request.num_computed_tokens or request.num_preemptions
+                if admitted and request.saltwall_holder.account is account:
+                    account.old_ceilings.setdefault(request.request_id, before.ceiling)
+            if not pool.trim(account, _TRIM_PER_STEP):
+                self._trimming.add(account)
+        self.waiting.unpark(account)
+
+    def check_integrity(self) -> None:
+        """Raises:
+        AssertionError: pool, ledger and queues disagree.
+        """
+        self.kv_cache_manager.block_pool.check_integrity()
+        self.waiting.check_integrity()
+        live = Counter(r.saltwall_holder.account for r in self.requests.values())
+        for account in self.ledger.accounts.values():
+            if account.live != live[account]:
+                raise AssertionError(f"{account.tenant}: {account.live} live of {live[account]}")
 
 
 class TenantScheduler(_Guarded):

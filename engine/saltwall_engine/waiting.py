@@ -1,0 +1,339 @@
+"""Requests that wait, a line a tenant, served by weighted virtual token counters.
+
+A tenant's counter grows by the tokens it is served, over its weight; the line whose counter is
+lowest goes next, first come first served within it ("Fairness in Serving Large Language Models",
+OSDI 2024). A line that lacks blocks is parked, and costs nothing until some are released.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from heapq import heappop, heappush, heapreplace
+from typing import Any
+
+from vllm.v1.core.sched.request_queue import RequestQueue, SchedulingPolicy
+
+from saltwall_engine.ledger import Account
+from saltwall_engine.pool import OwnedBlockPool
+
+PROBES_PER_STEP = 64
+"""Parked lines that are looked at in one step: a bound on its cost, not on who gets served."""
+
+
+class Line:
+    """One tenant's waiting requests."""
+
+    __slots__ = ("account", "listed", "parked", "requests", "sits_out", "urgent")
+
+    def __init__(self, account: Account) -> None:
+        self.account = account
+        self.requests: OrderedDict[str, Any] = OrderedDict()
+        self.listed = False
+        """It stands in the heap of lines that can be served, or sits out and will again."""
+        self.parked: tuple[int, int, int] | None = None
+        """Pins that its head needs, hits among them, and `Account.stored` by then."""
+        self.urgent = False
+        """Its head fits the tenant's reserve: blocks are being reclaimed for it."""
+        self.sits_out = 0
+        """The pass in which nothing more of it is looked at."""
+
+
+class TenantQueue(RequestQueue):
+    """vLLM's waiting queue, in which no tenant stands behind another one that cannot be served.
+
+    It is true, in the sense of `bool`, while it has a request to try in the present pass.
+    """
+
+    def __init__(self, pool: OwnedBlockPool, policy: SchedulingPolicy) -> None:
+        self._pool = pool
+        self._by_priority = policy == SchedulingPolicy.PRIORITY
+        self._lines: dict[Account, Line] = {}
+        self._ready: list[tuple[float, int, Line]] = []
+        self._parked: OrderedDict[Line, None] = OrderedDict()
+        self.urgent: OrderedDict[Line, None] = OrderedDict()
+        self._sitting: list[Line] = []
+        self._emptied: list[Line] = []
+        self._active: list[tuple[float, int, Account]] = []
+        self._last_left = 0.0
+        self.tenants = 0
+        """Tenants with unfinished requests, and the sum of their weights."""
+        self.weight = 0.0
+        self._serial = 0
+        self._size = 0
+        self._pass = 1
+        self._closed = False
+        self._peeked: tuple[Line, Any] | None = None
+
+    # A pass: one look of the scheduler at what waits.
+
+    def begin_pass(self) -> None:
+        """Starts the next pass: who sat out is back, and some of the parked are looked at."""
+        self._pass += 1
+        self._closed = False
+        self._peeked = None
+        emptied, self._emptied = self._emptied, []
+        for line in emptied:
+            if not line.requests and self._lines.get(line.account) is line:
+                self._unpark(line)
+                del self._lines[line.account]
+        sitting, self._sitting = self._sitting, []
+        for line in sitting:
+            line.listed = False
+            self._list(line)
+        for _ in range(min(PROBES_PER_STEP, len(self._parked))):
+            line, _ = self._parked.popitem(last=False)
+            pins, hits, stored = line.parked  # type: ignore[misc]
+            account = line.account
+            if self._pool.ledger.allowance(account, hits) >= pins or account.stored != stored:
+                line.parked = None
+                self._list(line)
+            else:
+                self._parked[line] = None
+
+    def close_pass(self) -> None:
+        """Nothing more is tried in this pass."""
+        self._closed = True
+
+    def sit_out(self, account: Account) -> None:
+        """Nothing more of this tenant is tried in this pass."""
+        self._lines[account].sits_out = self._pass
+
+    def park(self, account: Account, pins: int, hits: int) -> None:
+        """The tenant's head lacks blocks: it is tried again when they may suffice.
+
+        Args:
+            account: the tenant's.
+            pins: the blocks that its head would pin.
+            hits: those of them that are idle blocks found cached.
+        """
+        line = self._lines[account]
+        self._unpark(line)
+        line.sits_out = self._pass
+        if account.pinned + pins <= account.reserve:
+            line.urgent = True
+            self.urgent[line] = None
+        else:
+            line.parked = pins, hits, account.stored
+            self._parked[line] = None
+
+    def admit(self, account: Account) -> None:
+        """The tenant's head is being admitted: what follows it is not urgent for that."""
+        line = self._lines[account]
+        if line.urgent:
+            self._unpark(line)
+
+    def unpark(self, account: Account) -> None:
+        """Something that this tenant's head waited for may have changed."""
+        line = self._lines.get(account)
+        if line is not None:
+            self._unpark(line)
+
+    def _unpark(self, line: Line) -> None:
+        if line.parked is not None:
+            line.parked = None
+            del self._parked[line]
+        if line.urgent:
+            line.urgent = False
+            del self.urgent[line]
+        self._list(line)
+
+    def _list(self, line: Line) -> None:
+        if line.listed or line.parked is not None or line.urgent or not line.requests:
+            return
+        line.listed = True
+        self._serial += 1
+        heappush(self._ready, (line.account.tokens, self._serial, line))
+
+    def _next(self) -> Line | None:
+        if self._closed:
+            return None
+        for line in self.urgent:
+            if line.sits_out != self._pass:
+                return line
+        ready = self._ready
+        while ready:
+            tokens, serial, line = ready[0]
+            if not line.requests or line.parked is not None or line.urgent:
+                heappop(ready)
+                line.listed = False
+            elif line.sits_out == self._pass:
+                heappop(ready)
+                self._sitting.append(line)
+            elif tokens != line.account.tokens:  # counters only grow: no entry is too late
+                heapreplace(ready, (line.account.tokens, serial, line))
+            else:
+                return line
+        return None
+
+    @property
+    def next_account(self) -> Account | None:
+        """The tenant to be tried next."""
+        line = self._next()
+        return line.account if line is not None else None
+
+    # Who is active, for lifting a tenant that returns.
+
+    def arrive(self, account: Account) -> None:
+        """Counts a new request; a tenant that had none is lifted to the least active counter."""
+        account.live += 1
+        if account.live > 1:
+            return
+        self.tenants += 1
+        self.weight += account.weight
+        active = self._active
+        floor = self._last_left
+        while active:
+            tokens, serial, other = active[0]
+            if not other.live or other is account:
+                heappop(active)
+                other.active = False
+            elif tokens != other.tokens:
+                heapreplace(active, (other.tokens, serial, other))
+            else:
+                floor = tokens
+                break
+        account.tokens = max(account.tokens, floor)
+        if not account.active:
+            account.active = True
+            self._serial += 1
+            heappush(active, (account.tokens, self._serial, account))
+
+    def leave(self, account: Account) -> None:
+        """Counts a request that finished."""
+        account.live -= 1
+        if not account.live:
+            self._last_left = account.tokens
+            self.tenants -= 1
+            self.weight = self.weight - account.weight if self.tenants else 0.0
+
+    def reweigh(self, account: Account, before: float) -> None:
+        """The tenant's weight has changed."""
+        if account.live:
+            self.weight += account.weight - before
+
+    # vLLM's interface.
+
+    def add_request(self, request: Any) -> None:
+        """Puts a request at the end of its tenant's line."""
+        line = self._line(request)
+        line.requests[request.request_id] = request
+        self._count(line.account, 1)
+        self._list(line)
+
+    def prepend_request(self, request: Any) -> None:
+        """Puts a request at the head of its tenant's line, which then waits for another head."""
+        self._unpark(self._put_back(request))
+
+    def prepend_requests(self, requests: Iterable[Any]) -> None:
+        """Puts requests back that were skipped, the first one last."""
+        for request in requests:
+            self._list(self._put_back(request))
+
+    def _put_back(self, request: Any) -> Line:
+        line = self._line(request)
+        line.requests[request.request_id] = request
+        line.requests.move_to_end(request.request_id, last=False)
+        self._count(line.account, 1)
+        return line
+
+    def peek_request(self) -> Any:
+        """The request to try next.
+
+        Raises:
+            IndexError: there is none in this pass.
+        """
+        line = self._next()
+        if line is None:
+            raise IndexError("nothing to try in this pass")
+        self._peeked = line, self._head(line)
+        return self._peeked[1]
+
+    def pop_request(self) -> Any:
+        """Removes the request that was peeked at last, or else the one to try next."""
+        if self._peeked is None:
+            self.peek_request()
+        line, request = self._peeked  # type: ignore[misc]
+        self._peeked = None
+        self._remove(line, request)
+        return request
+
+    def remove_request(self, request: Any) -> None:
+        """Removes one request.
+
+        Raises:
+            ValueError: it is not here.
+        """
+        line = self._lines.get(self._account(request))
+        if line is None or request.request_id not in line.requests:
+            raise ValueError("the request is not waiting")
+        self._remove(line, request)
+        self._unpark(line)
+
+    def remove_requests(self, requests: Iterable[Any]) -> None:
+        """Removes those of the requests that are here."""
+        for request in requests:
+            line = self._lines.get(self._account(request))
+            if line is not None and request.request_id in line.requests:
+                self._remove(line, request)
+                self._unpark(line)
+
+    def of(self, account: Account) -> list[Any]:
+        """One tenant's waiting requests, in order."""
+        line = self._lines.get(account)
+        return list(line.requests.values()) if line is not None else []
+
+    def __bool__(self) -> bool:
+        return self._next() is not None
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __iter__(self) -> Iterator[Any]:
+        """All requests, line by line."""
+        for line in sorted(self._lines.values(), key=lambda line: line.account.tokens):
+            requests = list(line.requests.values())
+            yield from sorted(requests) if self._by_priority else requests
+
+    def _account(self, request: Any) -> Account:
+        return self._pool.holder_of(request).account
+
+    def _line(self, request: Any) -> Line:
+        account = self._account(request)
+        line = self._lines.get(account)
+        if line is None:
+            line = self._lines[account] = Line(account)
+        return line
+
+    def _head(self, line: Line) -> Any:
+        if self._by_priority:
+            return min(line.requests.values())
+        return next(iter(line.requests.values()))
+
+    def _remove(self, line: Line, request: Any) -> None:
+        del line.requests[request.request_id]
+        self._count(line.account, -1)
+        if not line.requests:  # what is skipped comes back within the pass
+            self._emptied.append(line)
+
+    def _count(self, account: Account, requests: int) -> None:
+        self._size += requests
+        account.waiting += requests
+
+    def check_integrity(self) -> None:
+        """Raises:
+        AssertionError: a line can neither be served nor is anything awaited for it.
+        """
+        if self._size != sum(len(line.requests) for line in self._lines.values()):
+            raise AssertionError("the number of waiting requests is off")
+        ready = [line for _, _, line in self._ready] + self._sitting
+        for line in self._lines.values():
+            if line.account.waiting != len(line.requests):
+                raise AssertionError(f"{line.account.tenant}: the waiting are miscounted")
+            places = (line.listed, line.parked is not None, line.urgent)
+            if line.requests and not any(places):
+                raise AssertionError(f"{line.account.tenant}: waits in {places}")
+            kept = (line in ready, line in self._parked, line in self.urgent)
+            if kept != places or ready.count(line) > 1:
+                raise AssertionError(f"{line.account.tenant}: stands in {kept}, not in {places}")
+        waiting = (line.account.weight for line in self._lines.values() if line.requests)
+        if sum(waiting) > self.weight + 1e-6:
+            raise AssertionError("the weights of active tenants do not add up")
