@@ -1,16 +1,19 @@
 """Speaks to an engine's control routes."""
 
 import json
+from dataclasses import dataclass
+from typing import Any
 
 import httpx
 
 from saltwall_platform.settings import Engine
-from saltwall_tenants.wire import Attestation, EngineKeys, Policy, WireError
+from saltwall_tenants.wire import Attestation, EngineKeys, Policy, Refusal, WireError
 
 # A busy engine answers between two steps, and a long prefill is one step.
 TIMEOUT = httpx.Timeout(15, connect=3)
 PUSH_TIMEOUT = httpx.Timeout(30, connect=3)
 MAX_REASON_CHARS = 200
+MAX_QUOTAS_CHARS = 1000
 REFUSAL_HEADER = "x-saltwall-refusal"
 
 
@@ -20,6 +23,18 @@ class ControlError(Exception):
 
 class PolicyStaleError(ControlError):
     """The engine holds a newer policy, or another one of the same epoch."""
+
+
+@dataclass(frozen=True)
+class Pushed:
+    """An engine's answer to a policy that it took.
+
+    `quotas_problem` says why it did not take the quota section, and is empty when it did;
+    `quotas_stale`: because it holds a newer one.
+    """
+
+    quotas_problem: str = ""
+    quotas_stale: bool = False
 
 
 class EngineControl:
@@ -46,8 +61,8 @@ class EngineControl:
         except WireError:
             raise ControlError("its attestation is not one: is it a Saltwall engine?") from None
 
-    async def push(self, policy: Policy) -> None:
-        """Gives the engine a policy and renews its lease.
+    async def push(self, policy: Policy) -> Pushed:
+        """Gives the engine a policy and renews its lease; a refused quota section is no failure.
 
         Raises:
             PolicyStaleError: it knows better.
@@ -65,6 +80,25 @@ class EngineControl:
                 " change of a tenant moves it on"
             )
         self._expect_ok(response)
+        return _pushed(response.content) if policy.quotas is not None else Pushed()
+
+    async def usage(self) -> dict[str, Any]:
+        """What the engine counts and enforces, per tenant.
+
+        Raises:
+            ControlError: it does not say.
+        """
+        response = await self._client.get(
+            f"{self._url}/saltwall/v1/usage", headers=self._headers, timeout=TIMEOUT
+        )
+        self._expect_ok(response)
+        try:
+            document = response.json()
+        except (ValueError, RecursionError):
+            document = None
+        if not isinstance(document, dict) or not isinstance(document.get("tenants"), dict):
+            raise ControlError("its usage is not one: is it a Saltwall engine?")
+        return document
 
     async def not_ready(self) -> str:
         """Why the engine takes no requests; empty when it does."""
@@ -87,6 +121,15 @@ class EngineControl:
                 raise ControlError("it has no Saltwall plugin: start it with `saltwall engine`")
             case status:
                 raise ControlError(f"its control routes answer {status}")
+
+
+def _pushed(body: bytes) -> Pushed:
+    try:
+        told = json.loads(body)["quotas"]
+        refused, stale = told.get("refused", ""), told.get("reason") == Refusal.STALE_EPOCH
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return Pushed("it says nothing of them")
+    return Pushed(str(refused)[:MAX_QUOTAS_CHARS], stale)
 
 
 def _reason(body: bytes) -> str:

@@ -51,7 +51,7 @@ class Metrics:
             "Usage records that wait for the database.",
             registry=self.registry,
         )
-        for kind in ("policy_stale", "ticket_refused", "engine_denied"):
+        for kind in ("policy_stale", "quotas_refused", "ticket_refused", "engine_denied"):
             self._alarms.labels(kind)  # a rate needs the zero too
 
     def answered(self, route: str, status: int, duration_s: float) -> None:
@@ -90,7 +90,7 @@ class EngineCollector(Collector):
         self._replicas = replicas
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Whether each engine is routable, and how old its policy is."""
+        """Whether each engine is routable and took the quotas, and how old its policy is."""
         routable = GaugeMetricFamily(
             "saltwall_engine_routable", "Whether requests may go there.", labels=["engine"]
         )
@@ -100,9 +100,15 @@ class EngineCollector(Collector):
         running = GaugeMetricFamily(
             "saltwall_engine_requests", "Requests of ours at the engine.", labels=["engine"]
         )
+        quotas = GaugeMetricFamily(
+            "saltwall_engine_quotas_current",
+            "Whether the engine enforces the quotas as stored.",
+            labels=["engine"],
+        )
         for replica in self._replicas:
+            quotas.add_metric([replica.label], float(not replica.quotas_problem))
             routable.add_metric([replica.label], float(replica.routable))
             running.add_metric([replica.label], float(replica.requests))
             if replica.acknowledged_at is not None:
                 age.add_metric([replica.label], time.monotonic() - replica.acknowledged_at)
-        yield from (routable, age, running)
+        yield from (routable, age, running, quotas)

@@ -3,18 +3,19 @@
 import asyncio
 import time
 from contextlib import suppress
+from dataclasses import replace
 
 import httpx
 import structlog
 
-from saltwall_platform.control import ControlError, EngineControl, PolicyStaleError
+from saltwall_platform.control import ControlError, EngineControl, PolicyStaleError, Pushed
 from saltwall_platform.freshness import DATABASE_ERRORS, Freshness
 from saltwall_platform.metrics import Metrics
-from saltwall_platform.replicas import Replica
+from saltwall_platform.replicas import UNKNOWN_QUOTAS, Replica
 from saltwall_tenants import policy
-from saltwall_tenants.changes import AUTHORISATION
+from saltwall_tenants.changes import AUTHORISATION, QUOTAS
 from saltwall_tenants.database import Database
-from saltwall_tenants.wire import Policy, Refusal
+from saltwall_tenants.wire import Policy, Quotas, Refusal, WireError
 
 PROBE_S = 1.0
 FIRST_BACKOFF_S = 0.25
@@ -22,6 +23,7 @@ MAX_BACKOFF_S = 5.0
 RECHECK_S = 5.0
 SILENCES = 3
 SNAPSHOT_TIMEOUT_S = 10.0
+OLD_ENGINE = "it attests no capacity, so it is of a release without quotas: upgrade it"
 
 log = structlog.get_logger(__name__)
 
@@ -32,6 +34,9 @@ class Pusher:
     A push is due at its start, on every change, at a third of the lease, and when the engine was
     started again or could not be reached. Each is preceded by a check of the attestation, and an
     engine that has lost its policy serves nobody, so none is routed to that was not checked.
+
+    Quotas that an engine refuses are an alarm and nothing more: the lease is renewed with the push
+    that brought them, and they are sent again with the next.
     """
 
     def __init__(
@@ -110,11 +115,12 @@ class Pusher:
 
     async def _step(self) -> float:
         if self._is_due():
-            problems = (await self._control.attestation()).problems(self._replica.engine.name)
+            attestation = await self._control.attestation()
+            problems = attestation.problems(self._replica.engine.name)
             if problems:
                 self._forget("; ".join(problems))
                 return RECHECK_S
-            await self._push()
+            await self._push(takes_quotas=attestation.capacity is not None)
         reason = await self._control.not_ready()
         if reason == Refusal.NO_POLICY:  # it was started again
             self._forget(reason)
@@ -133,34 +139,50 @@ class Pusher:
             self._asked
             or leased_at is None
             or self._freshness.epoch(AUTHORISATION) > replica.acknowledged
+            or self._freshness.epoch(QUOTAS) > replica.quotas_tried
             or time.monotonic() - leased_at >= self._lease_s / 3
         )
 
-    async def _push(self) -> None:
+    async def _push(self, *, takes_quotas: bool) -> None:
         self._asked = False  # what asks from here on has not seen what is read below
         try:
-            document = await self._send()
+            document, pushed = await self._send(takes_quotas)
+            if pushed.quotas_stale:
+                document, pushed = await self._send(takes_quotas)
         except PolicyStaleError:  # another gateway may have been faster: read what it has read
-            document = await self._send()
+            document, pushed = await self._send(takes_quotas)
+        if pushed.quotas_problem:
+            self._metrics.alarm("quotas_refused")
+        self._replica.note_quotas(pushed.quotas_problem)
         self._replica.acknowledged = document.authorisation.epoch
         self._replica.acknowledged_at = time.monotonic()
         self._pushed.set()
         self._acknowledged.set()
         log.debug("policy pushed", engine=self._replica.label, epoch=self._replica.acknowledged)
 
-    async def _send(self) -> Policy:
+    async def _send(self, takes_quotas: bool) -> tuple[Policy, Pushed]:
+        quotas_seen = self._freshness.epoch(QUOTAS)
         async with asyncio.timeout(SNAPSHOT_TIMEOUT_S), self._database.snapshot() as tx:
             document = await policy.snapshot(tx, self._replica.engine.name, lease_s=self._lease_s)
+        stored = document.quotas
+        if not takes_quotas:
+            document = replace(document, quotas=None)
         try:
-            await self._control.push(document)
+            pushed = await self._control.push(document)
         except PolicyStaleError:
             self._metrics.alarm("policy_stale")
             raise
-        return document
+        self._replica.quotas_tried = stored.epoch if isinstance(stored, Quotas) else quotas_seen
+        if isinstance(stored, WireError):
+            pushed = Pushed(f"a stored quota cannot be read: {stored}")
+        elif stored is not None and stored.tenants and not takes_quotas:
+            pushed = Pushed(OLD_ENGINE)
+        return document, pushed
 
     def _forget(self, problem: str) -> None:
         """What was known of the engine holds no longer; it may be another process by now."""
         self._replica.acknowledged, self._replica.acknowledged_at = 0, None
+        self._replica.quotas_tried, self._replica.quotas_problem = 0, UNKNOWN_QUOTAS
         self._replica.fingerprint, self._replica.recounts_reasoning = None, False
         self._replica.close(problem)
 

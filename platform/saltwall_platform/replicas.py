@@ -10,6 +10,8 @@ from saltwall_platform.settings import Engine
 from saltwall_tenants.api_keys import Principal
 from saltwall_tenants.wire import EngineKeys, TicketRoot
 
+UNKNOWN_QUOTAS = "it has not answered a push yet"
+
 log = structlog.get_logger(__name__)
 
 
@@ -18,9 +20,11 @@ class Replica:
     """One engine.
 
     Its pusher alone opens and closes it. `acknowledged` is the newest authorisation epoch that it
-    confirmed, 0 for none. `fingerprint` is the `system_fingerprint` it puts into answers, empty for
-    none, None until one was seen. `recounts_reasoning`: running usage makes it count all reasoning
-    tokens from the start in every chunk, so it is spared that.
+    confirmed, 0 for none. `quotas_tried` is the newest quota epoch that it was sent, taken or not,
+    and `quotas_problem` says why it may enforce other quotas than those: it serves all the same.
+    `fingerprint` is the `system_fingerprint` it puts into answers, empty for none, None until one
+    was seen. `recounts_reasoning`: running usage makes it count all reasoning tokens from the start
+    in every chunk, so it is spared that.
     """
 
     label: str
@@ -29,6 +33,8 @@ class Replica:
     problem: str = "not reached yet"
     acknowledged: int = 0
     acknowledged_at: float | None = None
+    quotas_tried: int = 0
+    quotas_problem: str = UNKNOWN_QUOTAS
     requests: int = 0
     fingerprint: str | None = None
     recounts_reasoning: bool = False
@@ -49,6 +55,14 @@ class Replica:
         if problem != self.problem:
             log.warning("engine is not routable", engine=self.label, problem=problem)
         self.problem = problem
+
+    def note_quotas(self, problem: str) -> None:
+        """Remembers whether the quotas are enforced; a problem is an alarm, told once."""
+        if problem and problem != self.quotas_problem:
+            log.error("engine keeps its former quotas", engine=self.label, problem=problem)
+        elif not problem and self.quotas_problem not in ("", UNKNOWN_QUOTAS):
+            log.info("engine enforces the quotas again", engine=self.label)
+        self.quotas_problem = problem
 
 
 class Replicas:

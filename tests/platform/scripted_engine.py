@@ -16,8 +16,10 @@ from saltwall_tenants.wire import (
     SEAL_HEADER,
     VECTOR_DIGEST,
     Attestation,
+    Capacity,
     EngineKeys,
     Policy,
+    Quotas,
     Refusal,
     Ticket,
     WireError,
@@ -94,8 +96,12 @@ class ScriptedEngine:
     def __init__(self, keys: EngineKeys, script: Script) -> None:
         self.keys = keys
         self.script = script
-        self.attestation = Attestation(keys.name, ALGORITHM, VECTOR_DIGEST, "0.32.0", "0.1.0")
+        self.attestation = Attestation(
+            keys.name, ALGORITHM, VECTOR_DIGEST, "0.32.0", "0.1.0", Capacity(320, 32, 2**20)
+        )
         self.policy: Policy | None = None
+        self.quotas: Quotas | None = None
+        self.usage: dict[str, Any] = {"tenants": {}}
         self.policies: list[Policy] = []
         self.received: list[Received] = []
         self.refuse: list[Refusal] = []
@@ -126,9 +132,9 @@ class ScriptedEngine:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self.policy = None
+        self.policy = self.quotas = None
 
-    def attest(self, **changes: str) -> None:
+    def attest(self, **changes: Any) -> None:
         """Changes what it says of itself."""
         self.attestation = replace(self.attestation, **changes)
 
@@ -176,9 +182,31 @@ class ScriptedEngine:
             policy.authorisation.check_successor(self.policy and self.policy.authorisation)
             self.policy = policy
             self.policies.append(policy)
-            await connection.json(200, {"authorisation_epoch": policy.authorisation.epoch})
+            answer = {"authorisation_epoch": policy.authorisation.epoch}
+            await connection.json(200, answer | self._take_quotas(policy))
+        elif (method, path) == ("GET", "/saltwall/v1/usage"):
+            await connection.json(200, self.usage)
         else:
             await connection.json(404, {"error": {"message": "no such route"}})
+
+    def _take_quotas(self, policy: Policy) -> dict[str, Any]:
+        """Takes, or refuses, the quota section; an engine of the first release knows none."""
+        capacity = self.attestation.capacity
+        if capacity is None:
+            assert policy.quotas is None
+            return {}
+        before = self.quotas.epoch if self.quotas else None
+        try:
+            if isinstance(policy.quotas, WireError):
+                raise policy.quotas
+            if policy.quotas is not None:
+                policy.quotas.check_successor(self.quotas)
+                policy.quotas.blocks(capacity)
+                self.quotas = policy.quotas
+        except WireError as error:
+            refused = {"refused": str(error), "reason": error.refusal, "epoch_in_force": before}
+            return {"quotas": refused}
+        return {"quotas": {"epoch": self.quotas and self.quotas.epoch}}
 
     async def _generate(
         self, connection: Connection, path: str, headers: list[tuple[str, str]], raw: bytes

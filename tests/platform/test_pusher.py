@@ -3,10 +3,12 @@
 import pytest
 from gateway_world import eventually
 from scripted_engine import ScriptedEngine
+from sqlalchemy import update
 
 from saltwall_platform import pusher
-from saltwall_tenants import api_keys, tenants
-from saltwall_tenants.wire import Refusal
+from saltwall_tenants import api_keys, quotas, tenants
+from saltwall_tenants.models import QuotaRow
+from saltwall_tenants.wire import Amount, Capacity, Quota, Quotas, Refusal
 
 
 async def ready(world) -> dict:
@@ -218,3 +220,133 @@ async def test_each_engine_has_its_own_policy_and_state(world):
         assert (await ready(world))["ready"]
         assert (await world.chat()).status_code == 200
         assert (await world.chat(model="other")).status_code == 503
+
+
+QUOTAS_CURRENT = 'saltwall_engine_quotas_current{engine="demo"}'
+QUOTAS_REFUSED = 'saltwall_alarms_total{kind="quotas_refused"}'
+
+
+async def reserve(world, amount: str, tenant: str = "acme") -> None:
+    """Stores a quota as the command line would without asking an engine."""
+    quota = Quota(Amount.parse(amount))
+    await world.change(lambda tx: quotas.set_quota(tx, tenant, quota, actor="test"))
+
+
+def reserves(world) -> dict:
+    """The reserves that the engine enforces."""
+    return {t: str(q.reserve) for t, q in world.engine.quotas.tenants.items()}
+
+
+async def told_so(world, line: str, value: float) -> None:
+    """Waits until a metric has a value."""
+
+    async def has() -> bool:
+        return await world.metric(line) == value
+
+    await eventually(has)
+
+
+async def test_a_quota_is_pushed_within_a_second(up):
+    """Set, changed and cleared; each push carries who may use the engine too."""
+    await reserve(up, "30%")
+    await eventually(lambda: reserves(up) == {up.acme.id: "30%"}, 1)
+    await reserve(up, "20%")
+    await eventually(lambda: reserves(up) == {up.acme.id: "20%"}, 1)
+    await up.change(lambda tx: quotas.clear_quota(tx, "acme", actor="test"))
+    await eventually(lambda: reserves(up) == {}, 1)
+    assert set(up.engine.policy.authorisation.tenants) == {up.acme.id, up.globex.id}
+    await told_so(up, QUOTAS_CURRENT, 1)
+    assert await up.metric(QUOTAS_REFUSED) == 0
+
+
+async def test_refused_quotas_hold_up_neither_lease_nor_suspension(world):
+    """More than the engine has: it keeps its quotas, is served as before, and an alarm says so."""
+    async with world.running(lease_seconds=3):
+        await reserve(world, "200 blocks")
+        await eventually(lambda: reserves(world) == {world.acme.id: "200 blocks"})
+        await reserve(world, "121 blocks", "globex")
+        await told_so(world, QUOTAS_CURRENT, 0)
+        assert await world.metric(QUOTAS_REFUSED) >= 1
+        assert reserves(world) == {world.acme.id: "200 blocks"}
+        pushed = len(world.engine.policies)
+        await eventually(lambda: len(world.engine.policies) >= pushed + 2, 5)
+        assert (await world.chat()).status_code == 200
+        await world.change(lambda tx: tenants.suspend(tx, "globex", actor="test"))
+        await eventually(
+            lambda: set(world.engine.policy.authorisation.tenants) == {world.acme.id}, 1
+        )
+        await reserve(world, "120 blocks", "globex")
+        await told_so(world, QUOTAS_CURRENT, 1)
+
+
+async def test_a_stored_quota_that_cannot_be_read_holds_up_nothing(up):
+    """The rest of the policy is pushed, the lease too, and the alarm names the cause."""
+    await reserve(up, "30%")
+    await eventually(lambda: reserves(up) == {up.acme.id: "30%"})
+
+    async def spoil(tx):
+        await tx.execute(update(QuotaRow).values(weight="heavy"))
+        await tenants.suspend(tx, "globex", actor="test")
+
+    await up.change(spoil)
+    await eventually(lambda: set(up.engine.policy.authorisation.tenants) == {up.acme.id}, 1)
+    await told_so(up, QUOTAS_CURRENT, 0)
+    assert reserves(up) == {up.acme.id: "30%"}
+    assert (await up.chat()).status_code == 200
+
+
+async def test_an_engine_of_the_release_before_is_sent_no_quotas(world):
+    """It would refuse a document with an unknown section; it is served, and the alarm is raised."""
+    world.engine.attest(capacity=None)
+    async with world.running():
+        assert world.engine.policy.quotas is None
+        assert await world.metric(QUOTAS_REFUSED) == 0
+        await reserve(world, "30%")
+        await told_so(world, QUOTAS_CURRENT, 0)
+        assert await world.metric(QUOTAS_REFUSED) >= 1
+        assert world.engine.policy.quotas is None
+        assert (await world.chat()).status_code == 200
+
+
+async def test_an_upgraded_engine_gets_the_quotas_at_once(world):
+    """From the release before to this one, with the quotas that were stored meanwhile."""
+    world.engine.attest(capacity=None)
+    async with world.running():
+        await reserve(world, "30%")
+        await told_so(world, QUOTAS_CURRENT, 0)
+        await world.engine.stop()
+        world.engine.attest(capacity=Capacity(320, 32))
+        await world.engine.start()
+        await eventually(lambda: world.engine.quotas and reserves(world) == {world.acme.id: "30%"})
+        await told_so(world, QUOTAS_CURRENT, 1)
+
+
+async def test_a_stale_quota_section_is_read_and_sent_again(up):
+    """Another gateway was faster: what it has read is read, and there is no alarm."""
+    await reserve(up, "30%")
+    await eventually(lambda: up.engine.quotas.tenants)
+    newest, pushed = up.engine.quotas, len(up.engine.policies)
+    stale = {"quotas": {"refused": "stale_epoch: 1 after 2", "reason": Refusal.STALE_EPOCH}}
+    up.engine.push_answers = [(200, stale)]
+    await up.change(lambda tx: tenants.suspend(tx, "globex", actor="test"))
+    await eventually(lambda: len(up.engine.policies) > pushed)
+    assert up.engine.quotas == newest
+    assert await up.metric(QUOTAS_REFUSED) == 0
+
+
+async def test_an_engine_that_holds_newer_quotas_than_the_database_is_an_alarm(up):
+    """A restored database: any change of a quota moves it on."""
+    ahead = Quotas(2**61, {})
+    up.engine.quotas = ahead
+    await reserve(up, "30%")
+    await told_so(up, QUOTAS_CURRENT, 0)
+    assert up.engine.quotas == ahead
+    assert (await up.chat()).status_code == 200
+
+
+@pytest.mark.parametrize("answer", [{}, {"quotas": None}, {"quotas": 7}, []])
+async def test_an_engine_that_is_silent_about_quotas_is_an_alarm(up, answer):
+    """What is not confirmed is not enforced, as far as anybody knows."""
+    up.engine.push_answers = [(200, answer)]
+    await reserve(up, "30%")
+    await told_so(up, QUOTAS_REFUSED, 1)
