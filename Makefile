@@ -12,16 +12,22 @@ ARGS ?=
 TESTS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help up test lint lock clean environment tools
+.PHONY: help up test conformance conformance-strict lint lock clean environment tools
 
 help: ## Show this list
-	@sed -n 's/^\([a-z]*\):[^#]*## /  make \1\t/p' $(MAKEFILE_LIST)
+	@sed -n 's/^\([a-z-]*\):[^#]*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 27
 
 up: environment ## Install and run everything here; options: make up ARGS="--port 9090"
 	@exec $(BIN)/saltwall up $(ARGS)
 
 test: tools lint ## Lint, then run all tests; some of them: make test TESTS=tests/tenants
 	@$(BIN)/python -m pytest $(TESTS)
+
+conformance: tools ## vLLM's own tests with Saltwall forced in: they end as on stock vLLM
+	@$(BIN)/python tests/conformance/run.py
+
+conformance-strict: tools ## The same, with pool and ledger checked after every operation
+	@$(BIN)/python tests/conformance/run.py --strict
 
 lint: tools ## ruff, mypy and the import rules
 	@$(BIN)/ruff check .

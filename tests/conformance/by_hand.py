@@ -1,0 +1,89 @@
+"""A pytest plugin for those of vLLM's tests that put blocks into the pool by hand.
+
+They hand free blocks to a request as its cached ones, write into the hash table, or walk the
+linked list inside vLLM's free queue. Saltwall serves no block that no tenant holds, and links no
+free blocks. So in these tests alone, by name, such blocks become the tenant's just before they are
+used, and are linked when a test looks.
+"""
+
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
+
+import forced
+import pytest
+
+from saltwall_engine.free_blocks import FreeBlocks
+from saltwall_engine.pool import OwnedBlockPool
+
+WALK_THE_LIST = {"test_prefill"}
+HAND_OVER_FREE_BLOCKS = {
+    "test_cache_hit_local_and_external",
+    "test_cache_hit_local_and_external_three_groups",
+    "test_cache_hit_local_and_external_three_groups_preempt_and_reallocate",
+    "test_cache_hit_local_and_external_two_groups_preempt_and_reallocate",
+    "test_evictable_cached_blocks_not_double_allocated",
+}
+WRITE_THE_HASH_TABLE = {
+    "test_cache_blocks_multi_group",
+    "test_chunked_local_attention_possible_cached_prefix",
+    "test_sliding_window_cache_hit_with_finer_hash_alignment",
+    "test_sliding_window_possible_cached_prefix",
+}
+
+
+@pytest.fixture(autouse=True)
+def _blocks_by_hand(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = request.node.originalname
+    if name in WALK_THE_LIST | HAND_OVER_FREE_BLOCKS:
+        monkeypatch.setattr(FreeBlocks, "fake_free_list_head", property(_head), raising=False)
+        monkeypatch.setattr(FreeBlocks, "fake_free_list_tail", property(_tail), raising=False)
+    if name in HAND_OVER_FREE_BLOCKS:
+        monkeypatch.setattr(OwnedBlockPool, "touch", _adopting(OwnedBlockPool.touch))
+    if name in WRITE_THE_HASH_TABLE:
+        looking = _claiming(OwnedBlockPool.get_cached_block)
+        monkeypatch.setattr(OwnedBlockPool, "get_cached_block", looking)
+
+
+def _ends(queue: FreeBlocks) -> tuple[Any, Any]:
+    """Links the free blocks as vLLM's queue does; returns what stands before and behind them."""
+    head, tail = queue.__dict__.setdefault("ends", (SimpleNamespace(), SimpleNamespace()))
+    blocks = [head, *queue.get_all_free_blocks(), tail]
+    for before, after in pairwise(blocks[: queue.ledger.free + 2]):  # idle ones are linked already
+        before.next_free_block = after
+        if after is tail:
+            tail.prev_free_block = before
+    return head, tail
+
+
+def _head(queue: FreeBlocks) -> Any:
+    return _ends(queue)[0]
+
+
+def _tail(queue: FreeBlocks) -> Any:
+    return _ends(queue)[1]
+
+
+def _adopting(touch: Any) -> Any:
+    def wrapped(self: Any, blocks: Any) -> None:
+        holder = self.holder(forced.GRANT.owner)
+        for block in blocks:
+            if self.holders[block.block_id] is None and block.ref_cnt == 0 and not block.is_null:
+                queue = self.free_block_queue
+                queue._free.remove(block)
+                self.ledger.take_free(holder.account, 1)
+                self.holders[block.block_id] = holder
+                queue.release(holder.account, [block], [])
+        touch(self, blocks)
+
+    return wrapped
+
+
+def _claiming(get_cached_block: Any) -> Any:
+    def wrapped(self: Any, block_hash: Any, kv_cache_group_ids: list[int]) -> Any:
+        holder = self.holder(forced.GRANT.owner)
+        self.holders = [known or holder for known in self.holders]
+        self.filled_by_hand = True  # its blocks are cached, and not in the ledger
+        return get_cached_block(self, block_hash, kv_cache_group_ids)
+
+    return wrapped

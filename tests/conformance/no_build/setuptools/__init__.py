@@ -1,0 +1,1 @@
+"""Stands in for setuptools while pip downloads vLLM's source distribution (see `sdist.py`)."""
