@@ -31,6 +31,21 @@ class FreeBlocks:
         """Unreferenced blocks of all tenants and of none."""
         return self.ledger.free + self.ledger.idle
 
+    def take_free(self, account: Account, wanted: int) -> list[Any]:
+        """Takes blocks that nobody holds, of which there are enough."""
+        if not wanted:
+            return []
+        stack = self._free
+        if wanted == 1:
+            blocks = [stack.pop()]
+        else:
+            blocks = stack[: -wanted - 1 : -1]
+            del stack[-wanted:]
+        self.ledger.take_free(account, wanted)
+        if account.evictable and not account.listed:
+            self.settle(account)
+        return blocks
+
     def take(self, account: Account, wanted: int, ceiling: int) -> tuple[list[Any], int]:
         """Takes blocks for a tenant whose allowance has been checked.
 
@@ -38,75 +53,64 @@ class FreeBlocks:
             The blocks, and how many of them, at the front, were free; the others are evicted and
             still carry their hash.
         """
-        ledger = self.ledger
-        held = account.pinned + account.idle
-        fresh = min(wanted, ledger.free, ceiling - held)
-        blocks: list[Any] = []
-        if fresh > 0:
-            blocks = self._free[: -fresh - 1 : -1]
-            del self._free[-fresh:]
-            ledger.take_free(account, fresh)
-            self.settle(account)
-            if fresh == wanted:
-                return blocks, fresh
-        else:
-            fresh = 0
-        while (left := wanted - len(blocks)) > 0:
+        ledger, stamps = self.ledger, self._stamps
+        fresh = max(0, min(wanted, ledger.free, ceiling - account.pinned - account.idle))
+        blocks = self.take_free(account, fresh)
+        left = wanted - fresh
+        while left > 0:
             victim, most, until = self._victim(account, ceiling)
-            taken = self._run(victim, min(left, most), until)
-            blocks += taken
-            ledger.take_idle(account, victim, len(taken))
-            self.settle(account)
+            most = min(most, left)
+            cache = victim.cache
+            head = cache.fake_free_list_head
+            block = head.next_free_block
+            taken = 0
+            while taken < most and stamps[block.block_id] <= until:
+                blocks.append(block)
+                following = block.next_free_block
+                block.prev_free_block = block.next_free_block = None
+                block = following
+                taken += 1
+            head.next_free_block, block.prev_free_block = block, head
+            cache.num_free_blocks -= taken
+            ledger.take_idle(account, victim, taken)
+            if account.evictable and not account.listed:
+                self.settle(account)
+            left -= taken
         return blocks, fresh
 
     def _victim(self, account: Account, ceiling: int) -> tuple[Account, int, float]:
-        """Whose idle block goes next, how many of them, and the stamp to stop after."""
+        """Whose idle blocks go next, how many at most, and the youngest stamp that may go."""
         held = account.pinned + account.idle
         if held >= ceiling:
             return account, account.idle, NEVER
         heads, stamps = self._heads, self._stamps
         while heads:
-            stamp, _, other = heads[0]
-            if not other.evictable:
+            stamp, serial, victim = heads[0]
+            if not victim.evictable:
                 heappop(heads)
-                other.listed = False
-            elif (now := stamps[other.cache.fake_free_list_head.next_free_block.block_id]) != stamp:
-                heapreplace(heads, (now, id(other), other))
-            else:
+                victim.listed = False
+                continue
+            now = stamps[victim.cache.fake_free_list_head.next_free_block.block_id]
+            if now == stamp:
                 break
-        own = NEVER
+            heapreplace(heads, (now, serial, victim))
+        until = NEVER
+        if len(heads) > 1:
+            until = heads[1][0]
+            if len(heads) > 2 and heads[2][0] < until:
+                until = heads[2][0]
         if account.idle and not account.evictable and held >= account.reserve:
+            # Its own idle blocks are all within its reserve: for itself alone, they compete.
             own = stamps[account.cache.fake_free_list_head.next_free_block.block_id]
-        if not heads or own < heads[0][0]:
-            return account, account.idle, heads[0][0] if heads else NEVER
-        victim = heads[0][2]
-        until = min(heads[1][0] if len(heads) > 1 else NEVER, own)
-        if len(heads) > 2:
-            until = min(until, heads[2][0])
+            if not heads or own < heads[0][0]:
+                return account, account.idle, heads[0][0] if heads else NEVER
+            until = min(until, own)
         most = victim.evictable
-        if victim is not account:  # taking changes what the next victim may be
+        if victim is not account:  # each block taken brings the account nearer to a bound
             most = min(most, ceiling - held)
             if held < account.reserve:
                 most = min(most, account.reserve - held)
         return victim, most, until
-
-    def _run(self, victim: Account, most: int, until: float) -> list[Any]:
-        """Unlinks up to `most` blocks, least recently used first, stamped `until` at latest."""
-        stamps = self._stamps
-        queue = victim.cache
-        tail = queue.fake_free_list_tail
-        block = queue.fake_free_list_head.next_free_block
-        taken = []
-        while most > 0 and block is not tail and stamps[block.block_id] <= until:
-            following = block.next_free_block
-            block.prev_free_block = block.next_free_block = None
-            taken.append(block)
-            block = following
-            most -= 1
-        queue.fake_free_list_head.next_free_block = block
-        block.prev_free_block = queue.fake_free_list_head
-        queue.num_free_blocks -= len(taken)
-        return taken
 
     def release(self, account: Account, idle: list[Any], free: list[Any]) -> None:
         """Blocks lost their last reference: the cached ones are idle, the others free."""
@@ -123,7 +127,8 @@ class FreeBlocks:
                 queue = account.cache = FreeKVCacheBlockQueue([])
             queue.append_n(idle)
         self.ledger.unpin(account, len(idle), len(free))
-        self.settle(account)
+        if account.evictable and not account.listed:
+            self.settle(account)
 
     def settle(self, account: Account) -> None:
         """Lets other tenants find what has become evictable of this one."""

@@ -185,25 +185,30 @@ class Ledger:
         """Free blocks become pinned."""
         self.free -= blocks
         account.pinned += blocks
-        self._settle(account)
+        if account.evictable != account.idle:
+            self._settle(account)
 
     def take_idle(self, account: Account, victim: Account, blocks: int) -> None:
         """A victim's idle blocks, evicted, become the account's; it may be its own victim."""
         victim.idle -= blocks
         self.idle -= blocks
         account.pinned += blocks
-        self._settle(account)
-        if victim is not account:
-            victim.evictions_suffered += blocks
-            account.evictions_caused += blocks
-            self._settle(victim)
+        if victim is account:
+            self._lower(account)
+            return
+        victim.evictable -= blocks
+        self.evictable -= blocks
+        victim.evictions_suffered += blocks
+        account.evictions_caused += blocks
+        if account.evictable != account.idle:
+            self._settle(account)
 
     def pin(self, account: Account, blocks: int) -> None:
         """Idle blocks are referenced again."""
         account.idle -= blocks
         self.idle -= blocks
         account.pinned += blocks
-        self._settle(account)
+        self._lower(account)
 
     def unpin(self, account: Account, idle: int, free: int) -> None:
         """Pinned blocks lost their last reference; those not cached are free."""
@@ -225,6 +230,12 @@ class Ledger:
         for account in self.accounts.values():
             if account.idle:
                 self.discard(account, account.idle)
+
+    def _lower(self, account: Account) -> None:
+        """Fewer of what the account holds are idle."""
+        if account.evictable > account.idle:
+            self.evictable -= account.evictable - account.idle
+            account.evictable = account.idle
 
     def _settle(self, account: Account) -> None:
         idle = account.idle

@@ -43,7 +43,6 @@ class OwnedBlockPool(BlockPool):
     holders: list[Holder | None]
     may_cache: Callable[[Owner], bool]
     ownership_mismatches: int
-    releases: int
     _known: dict[Owner, Holder]
     _nobody: Holder
     _holder: Holder | None
@@ -148,14 +147,16 @@ class OwnedBlockPool(BlockPool):
             raise ValueError("blocks are taken for a tenant, and none is acting")
         account = holder.account
         ceiling = account.ceiling if self._ceiling is None else self._ceiling
-        if num_blocks > self.ledger.allowance(account, 0, ceiling):
+        ledger, unreferenced = self.ledger, self.free_block_queue
+        if num_blocks <= ledger.free and account.pinned + account.idle + num_blocks <= ceiling:
+            blocks = unreferenced.take_free(account, num_blocks)
+        elif num_blocks > ledger.allowance(account, 0, ceiling):
             raise ValueError(f"Cannot get {num_blocks} free blocks from the pool for this tenant")
-        blocks, fresh = self.free_block_queue.take(account, num_blocks, ceiling)
+        else:
+            blocks, fresh = unreferenced.take(account, num_blocks, ceiling)
+            self._unhash(blocks[fresh:] if fresh else blocks)
         if self._reuse_watchers:
             self._notify_reuse(blocks)
-        if fresh < num_blocks:
-            for block in blocks[fresh:]:
-                self._maybe_evict_cached_block(block)
         holders = self.holders
         for block in blocks:
             block.ref_cnt = 1
@@ -164,6 +165,26 @@ class OwnedBlockPool(BlockPool):
             for block in blocks:
                 self.metrics_collector.on_block_allocated(block)
         return blocks
+
+    def _unhash(self, evicted: list[Any]) -> None:
+        """Removes blocks that have been taken from the hash table."""
+        if (
+            self.cached_block_hashes_by_block
+            or self.metrics_collector
+            or self.enable_kv_cache_events
+        ):
+            for block in evicted:
+                self._maybe_evict_cached_block(block)
+            return
+        table = self.cached_block_hash_to_block._cache
+        for block in evicted:
+            key = block._block_hash
+            found = table.pop(key, None)
+            if found is block:
+                block._block_hash = block._block_hash_num_tokens = None
+            elif found is not None:  # several blocks have this hash
+                table[key] = found
+                self._maybe_evict_cached_block(block)
 
     def touch(self, blocks: Sequence[Any]) -> None:
         """As stock's; idle blocks become pinned."""
@@ -176,42 +197,48 @@ class OwnedBlockPool(BlockPool):
                 self.metrics_collector.on_block_accessed(block)
 
     def _by_account(self, blocks: list[Any]) -> Iterable[tuple[Account, list[Any]]]:
-        """Held blocks by the account they are charged to: one, except when pools are emptied."""
-        if not blocks:
-            return ()
-        holders = self.holders
-        account = holders[blocks[0].block_id].account
-        if all(holders[b.block_id].account is account for b in blocks):
-            return ((account, blocks),)
+        """Held blocks by the account they are charged to."""
         groups: dict[Account, list[Any]] = {}
         for block in blocks:
-            groups.setdefault(holders[block.block_id].account, []).append(block)
+            groups.setdefault(self.holders[block.block_id].account, []).append(block)
         return groups.items()
 
     def free_blocks(self, ordered_blocks: Iterable[Any]) -> None:
         """As stock's; blocks that nobody references become idle if cached, else free."""
-        released = []
-        others: dict[Any, list[Any]] = {}
+        holders = self.holders
+        idle: list[Any] = []
+        free: list[Any] = []
+        others: list[Any] = []
+        whose: Holder | None = None
         for block in ordered_blocks:
             if block.is_null:
                 continue
-            if block.pool is not None and block.pool is not self:
-                others.setdefault(block.pool, []).append(block)
+            pool = block.pool
+            if pool is not self and pool is not None:
+                others.append(block)
                 continue
-            block.ref_cnt -= 1
-            if block.ref_cnt == 0:
-                released.append(block)
-        for account, theirs in self._by_account(released):
-            idle = [block for block in theirs if block.block_hash is not None]
-            free = [block for block in theirs if block.block_hash is None]
-            for block in free:
-                self.holders[block.block_id] = None
-            self.free_block_queue.release(account, idle, free)
+            block.ref_cnt = references = block.ref_cnt - 1
+            if references == 0:
+                holder = holders[block.block_id]
+                if holder is not whose:
+                    if whose is not None:
+                        self._release(whose.account, idle, free)
+                        idle, free = [], []
+                    whose = holder
+                if block._block_hash is None:
+                    holders[block.block_id] = None
+                    free.append(block)
+                else:
+                    idle.append(block)
+        if whose is not None:
+            self._release(whose.account, idle, free)
+        for block in others:
+            block.pool.free_blocks([block])
+
+    def _release(self, account: Account, idle: list[Any], free: list[Any]) -> None:
+        self.free_block_queue.release(account, idle, free)
+        if account.pinned + account.idle > account.ceiling:
             self.trim(account)
-        if released:
-            self.releases += 1
-        for pool, blocks in others.items():
-            pool.free_blocks(blocks)
 
     def unpin_blocks(self, blocks: Iterable[Any], on_reuse: Callable[[Any], None]) -> None:
         """As stock's; the blocks stay charged, as idle ones, until they are reused."""
@@ -223,7 +250,6 @@ class OwnedBlockPool(BlockPool):
                 released.append(block)
         for account, theirs in self._by_account(released):
             self.free_block_queue.release(account, theirs, [])
-        self.releases += 1
 
     def trim(self, account: Account, most: int | None = None) -> bool:
         """Evicts the tenant's own idle blocks while it holds more than its ceiling.
@@ -247,7 +273,6 @@ class OwnedBlockPool(BlockPool):
         """
         account = self.ledger.set_quota(tenant, quota)
         self.free_block_queue.settle(account)
-        self.releases += 1
         return account
 
     def _remove_cached_block_hashes(self, block: Any) -> Any:
@@ -257,7 +282,6 @@ class OwnedBlockPool(BlockPool):
             if holder is not None and block.block_id not in self._reuse_watchers:
                 self.free_block_queue.discard(holder.account, block)
                 self.holders[block.block_id] = None
-                self.releases += 1
         return hashes
 
     def reset_prefix_cache(self) -> bool:
@@ -270,7 +294,6 @@ class OwnedBlockPool(BlockPool):
             self.act_for(before)
         self.free_block_queue.discard_all()
         self.holders = [None] * self.num_gpu_blocks
-        self.releases += 1
         return True
 
     def owners(self) -> set[Owner]:
@@ -342,7 +365,7 @@ def own(pool: BlockPool, may_cache: Callable[[Owner], bool]) -> OwnedBlockPool:
     pool.free_block_queue = FreeBlocks(free, pool.num_gpu_blocks, pool.ledger)
     pool.holders = [None] * pool.num_gpu_blocks
     pool.may_cache = may_cache
-    pool.ownership_mismatches = pool.releases = 0
+    pool.ownership_mismatches = 0
     pool._known = {}
     pool._nobody = Holder(None, Account(None, Quota(ceiling=0)))
     pool._purging = {}
