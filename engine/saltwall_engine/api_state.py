@@ -6,22 +6,36 @@ Lives on the API server's event loop. The policy is one immutable object, swappe
 import asyncio
 import importlib.metadata
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import vllm
 
+from saltwall_engine import usage
+from saltwall_engine.capacity import Group, blocks_for
+from saltwall_engine.enforced_quotas import CHANGES_PER_CALL, EnforcedQuotas
+from saltwall_engine.metrics import TenantMetrics
 from saltwall_tenants.wire import (
     VECTOR_DIGEST,
     Attestation,
     Authorisation,
+    Capacity,
     EngineKeys,
     Policy,
     Refusal,
     WireError,
 )
 
-CHANGES_PER_CALL = 200
-"""Tenants per call into the engine core, so that a call stays near a millisecond."""
+USAGE_PER_CALL = 250
+"""Tenants whose usage is read in one call into the engine core, which takes well under 1 ms."""
+
+
+class Needs(NamedTuple):
+    """What one request takes of the KV cache: blocks of tokens, and tokens beyond its own."""
+
+    blocks_for: Callable[[int], int]
+    max_model_len: int
+    lookahead_tokens: int
 
 
 class ApiState:
@@ -33,19 +47,46 @@ class ApiState:
         self._authorisation: Authorisation | None = None
         self._lease_until = 0.0
         self._pushing = asyncio.Lock()
+        self._quotas: EnforcedQuotas | None = None
         self.attestation: Attestation | None = None
+        self.needs: Needs | None = None
+        self._metrics = TenantMetrics()
+        self._scraping = asyncio.Lock()
         self.policy_alarms = 0
+        self.misfits = 0
 
     async def attest(self) -> None:
-        """Asks the engine core what it hashes with; until then nothing is ready."""
+        """Asks the engine core what it hashes with, and how large it is; until then nothing is
+        ready.
+        """
         core = await self._call("saltwall_attest")
+        capacity = Capacity.of(core["capacity"])
+        self._quotas = EnforcedQuotas(capacity, self._call)
+        groups = [Group(*group) for group in core["groups"]]
+        self.needs = Needs(
+            blocks_for(groups, core["max_model_len"]),
+            core["max_model_len"],
+            core["lookahead_tokens"],
+        )
         self.attestation = Attestation(
             name=self.keys.name,
             algorithm=core["algorithm"],
             vector_digest=core["vector_digest"],
             vllm=vllm.__version__,
             saltwall=importlib.metadata.version("saltwall"),
+            capacity=capacity,
         )
+
+    @property
+    def quotas(self) -> EnforcedQuotas:
+        """The quotas in force.
+
+        Raises:
+            WireError: the engine core has not been asked for its size yet.
+        """
+        if self._quotas is None:
+            raise WireError(Refusal.NOT_READY)
+        return self._quotas
 
     def check_ready(self) -> None:
         """Raises:
@@ -69,14 +110,18 @@ class ApiState:
             raise WireError(Refusal.NO_POLICY)
         return self._authorisation
 
-    async def apply(self, policy: Policy) -> None:
+    async def apply(self, policy: Policy) -> dict[str, Any]:
         """Makes a policy the one in force, here and in the engine core, and renews the lease.
 
         What it takes away is refused here before the engine core hears of it, what it adds only
-        after; a tenant is never let in by one half and thrown out by the other.
+        after; a tenant is never let in by one half and thrown out by the other. The quotas come
+        last: whatever becomes of them, the rest is in force.
+
+        Returns:
+            What became of the quotas (`EnforcedQuotas.apply`).
 
         Raises:
-            WireError: it is older than the one in force, or another of the same epoch.
+            WireError: its authorisation is older than the one in force, or another of its epoch.
         """
         async with self._pushing:
             new, old = policy.authorisation, self._authorisation
@@ -106,6 +151,7 @@ class ApiState:
             self._authorisation = new
             self._lease_until = time.monotonic() + policy.lease.seconds
         await self.purge(lost)
+        return await self.quotas.apply(policy.quotas)
 
     async def purge(self, owners: list[Any]) -> int:
         """Unhashes all cached blocks of these owners, a slice at a time; returns how many."""
@@ -119,11 +165,29 @@ class ApiState:
         """Unhashes all cached blocks of one tenant, of every generation."""
         return await self.purge(await self._call("saltwall_owners", tenant))
 
-    async def usage(self) -> Any:
-        """What the engine core counts, with this process's alarms."""
-        usage = await self._call("saltwall_usage")
-        usage["alarms"]["policy"] = self.policy_alarms
-        return usage
+    async def usage(self) -> dict[str, Any]:
+        """What the engine core counts and enforces, with this process's alarms."""
+        found = await self._call("saltwall_usage", 0, USAGE_PER_CALL)
+        rows = found["tenants"]
+        while rows and len(rows) % USAGE_PER_CALL == 0:
+            more = (await self._call("saltwall_usage", len(rows), USAGE_PER_CALL))["tenants"]
+            if not more:
+                break
+            rows += more
+        found["tenants"] = {
+            tenant: dict(zip(usage.FIELDS, fields, strict=True)) for tenant, *fields in rows
+        }
+        found["capacity"] = self.quotas.capacity.document()
+        found["quotas"] = {"epoch": self.quotas.epoch}
+        if self.misfits:
+            found["refusals"]["does_not_fit"] = self.misfits
+        found["alarms"] |= {"policy": self.policy_alarms, "quotas": self.quotas.refusals}
+        return found
+
+    async def metrics(self) -> bytes:
+        """The same for Prometheus, of the tenants that hold most."""
+        async with self._scraping:  # counters are carried on from one reading to the next
+            return self._metrics.render(await self.usage())
 
     async def _call(self, name: str, *args: Any) -> Any:
         return await self._core.call_utility_async(name, *args)

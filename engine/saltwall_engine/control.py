@@ -4,9 +4,11 @@ from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import JSONResponse, Response
+from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.middleware import Middleware
+from vllm.v1.engine.async_llm import AsyncLLM
 
-from saltwall_engine import boot
+from saltwall_engine import boot, fitting_llm
 from saltwall_engine.api_state import ApiState
 from saltwall_engine.discretion import withhold_messages
 from saltwall_engine.errors import BootRefused
@@ -24,11 +26,11 @@ def _state(request: Request) -> ApiState:
 
 @router.put("/policy")
 async def put_policy(request: Request) -> Response:
-    """Takes a policy and renews the lease."""
+    """Takes a policy and renews the lease; says apart what became of the quotas."""
     state = _state(request)
     try:
         policy = Policy.decode(await request.body(), state.keys.name)
-        await state.apply(policy)
+        quotas = await state.apply(policy)
     except WireError as error:
         conflict = error.refusal in (Refusal.STALE_EPOCH, Refusal.EPOCH_CONFLICT)
         return _error(409 if conflict else 400, error)
@@ -36,6 +38,7 @@ async def put_policy(request: Request) -> Response:
         {
             "authorisation_epoch": policy.authorisation.epoch,
             "lease_seconds": policy.lease.seconds,
+            "quotas": quotas,
         }
     )
 
@@ -53,6 +56,12 @@ async def get_attestation(request: Request) -> Response:
 async def get_usage(request: Request) -> Response:
     """Says who runs, waits and holds cached blocks."""
     return JSONResponse(await _state(request).usage())
+
+
+@router.get("/metrics")
+async def get_metrics(request: Request) -> Response:
+    """Says the same to Prometheus, of the tenants that hold most."""
+    return Response(await _state(request).metrics(), media_type=CONTENT_TYPE_LATEST)
 
 
 @router.post("/tenants/{tenant}/purge")
@@ -97,10 +106,11 @@ class Endpoint:
         Raises:
             BootRefused: there is no engine behind this server.
         """
-        if self._app is None or engine_client is None:
+        if self._app is None or not isinstance(engine_client, AsyncLLM):
             raise BootRefused(["a server without an engine has nothing to enforce"])
         state.saltwall = ApiState(read_keys(), engine_client.engine_core)
         await state.saltwall.attest()
+        fitting_llm.upgrade(engine_client, state.saltwall)
         self._app.user_middleware.insert(0, Middleware(Gate, state=state.saltwall))
         self._app.middleware_stack = self._app.build_middleware_stack()
         withhold_messages()

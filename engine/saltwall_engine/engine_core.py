@@ -12,8 +12,11 @@ from vllm.exceptions import VLLMValidationError
 from vllm.v1.engine.core import EngineCore
 from vllm.v1.request import RequestStatus
 
+from saltwall_engine import usage
+from saltwall_engine.capacity import capacity_of, groups_of
 from saltwall_engine.discretion import withhold_messages
 from saltwall_engine.errors import BootRefused
+from saltwall_engine.ledger import UNLIMITED, Quota
 from saltwall_engine.salt_label import Owner, grant_of
 from saltwall_tenants.wire import Refusal, WireError
 from saltwall_tenants.wire.attestation import ALGORITHM
@@ -60,12 +63,20 @@ def add_request(self: Any, request: Any, request_wave: int = 0) -> None:
 
 
 def saltwall_attest(self: Any) -> dict[str, Any]:
-    """The algorithm, and the digest over the test vectors computed at start.
+    """What the engine hashes with, and the size of its KV cache.
 
     The API process asks this once, when it begins to serve.
     """
     withhold_messages()
-    return {"algorithm": ALGORITHM, "vector_digest": self.scheduler.vector_digest}
+    scheduler = self.scheduler
+    return {
+        "algorithm": ALGORITHM,
+        "vector_digest": scheduler.vector_digest,
+        "capacity": capacity_of(scheduler).document(),
+        "groups": [list(group) for group in groups_of(scheduler)],
+        "max_model_len": scheduler.max_model_len,
+        "lookahead_tokens": scheduler.num_lookahead_tokens,
+    }
 
 
 def saltwall_authorise(self: Any, changes: list[Any]) -> list[Any]:
@@ -102,42 +113,21 @@ def saltwall_owners(self: Any, tenant: str) -> list[Any]:
     return [[o.tenant.hex, o.generation] for o in pool.owners() if o.tenant.hex == tenant]
 
 
-def saltwall_usage(self: Any) -> dict[str, Any]:
-    """Who runs, waits and holds cached blocks; blocks and tokens, cumulative since the start."""
-    scheduler = self.scheduler
-    manager = scheduler.kv_cache_manager
-    tenants: dict[str, dict[str, int]] = {}
+def saltwall_set_quotas(self: Any, changes: list[Any]) -> None:
+    """Applies `[[tenant hex, reserve, ceiling or null, weight, store], ...]` in this order.
 
-    def row(tenant: UUID) -> dict[str, int]:
-        empty = {
-            "running": 0,
-            "waiting": 0,
-            "cached_blocks": 0,
-            "hit_tokens": 0,
-            "missed_tokens": 0,
-        }
-        return tenants.setdefault(tenant.hex, empty)
+    Raises:
+        QuotaError: the reserves add up to more than the pool; those before it are in force.
+    """
+    for tenant, reserve, ceiling, weight, store in changes:
+        quota = Quota(reserve, UNLIMITED if ceiling is None else ceiling, weight, store)
+        self.scheduler.set_quota(UUID(hex=tenant), quota)
 
-    for request in scheduler.requests.values():
-        grant = grant_of(request.cache_salt)
-        if grant is not None:
-            running = request.status == RequestStatus.RUNNING
-            row(grant.owner.tenant)["running" if running else "waiting"] += 1
-    for tenant, account in manager.block_pool.ledger.accounts.items():
-        row(tenant)["cached_blocks"] = account.held
-        row(tenant)["hit_tokens"] = account.hit_tokens
-        row(tenant)["missed_tokens"] = account.missed_tokens
-    running, waiting = scheduler.get_request_counts()
-    return {
-        "requests": {"running": running, "waiting": waiting},
-        "blocks": {
-            "total": manager.block_pool.num_gpu_blocks - 1,
-            "free": manager.block_pool.get_num_free_blocks(),
-        },
-        "tenants": tenants,
-        "refusals": dict(scheduler.admission.refusals),
-        "alarms": {"ownership_mismatch": manager.block_pool.ownership_mismatches},
-    }
+
+def saltwall_usage(self: Any, start: int, limit: int) -> dict[str, Any]:
+    """Some tenants' accounts, and with the first of them what is counted for all (`usage.py`)."""
+    tenants = usage.page(self.scheduler, start, limit)
+    return {"tenants": tenants} | (usage.totals(self.scheduler) if start == 0 else {})
 
 
 _CALLS = (
@@ -146,6 +136,7 @@ _CALLS = (
     saltwall_owners,
     saltwall_purge,
     saltwall_renew,
+    saltwall_set_quotas,
     saltwall_usage,
 )
 

@@ -7,11 +7,11 @@ from prompts import arguments, prompt, send
 from running_stack import Stack, eventually
 
 
-def cached_blocks(stack: Stack, tenant: str) -> int:
+def held_blocks(stack: Stack, tenant: str) -> int:
     """How many blocks the engine holds for a tenant."""
     shown = json.loads(stack.saltwall("tenant", "show", tenant, "--json").stdout)
     row = stack.usage()["tenants"].get(shown["id"].replace("-", ""), {})
-    return int(row.get("cached_blocks", 0))
+    return int(row.get("held", 0))
 
 
 def test_rotation_hides_the_old_prefix_and_spares_everything_else(stack: Stack) -> None:
@@ -45,12 +45,12 @@ def test_a_rotation_without_grace_unhashes_the_old_blocks(stack: Stack) -> None:
     request = arguments("chat", prompt())
     client = stack.client(key=key)
     client.chat.completions.create(**request)
-    before = cached_blocks(stack, "rotor")
+    before = held_blocks(stack, "rotor")
     assert before >= 12
     stack.saltwall("salt", "rotate", "rotor", "--grace", "0")
-    eventually(lambda: cached_blocks(stack, "rotor") == 0, 30)
+    eventually(lambda: held_blocks(stack, "rotor") == 0, 30)
     usage = client.chat.completions.create(**request).usage
     assert usage is not None
     assert usage.prompt_tokens_details is not None
     assert usage.prompt_tokens_details.cached_tokens == 0
-    assert cached_blocks(stack, "rotor") == before
+    assert held_blocks(stack, "rotor") == before
