@@ -1,9 +1,13 @@
-"""A pytest plugin for those of vLLM's tests that put blocks into the pool by hand.
+"""A pytest plugin for those of vLLM's tests that reach past the interfaces Saltwall stands behind.
 
-They hand free blocks to a request as its cached ones, write into the hash table, or walk the
-linked list inside vLLM's free queue. Saltwall serves no block that no tenant holds, and links no
-free blocks. So in these tests alone, by name, such blocks become the tenant's just before they are
-used, and are linked when a test looks.
+Each of these tests, and no other, gets what it needs, by name:
+
+- some walk the linked list inside vLLM's free queue, or index its waiting queue, a deque;
+- some hand free blocks to a request as its cached ones, or write into the hash table: Saltwall
+  serves no block that no tenant holds, so the blocks become the tenant's just before they are used;
+- some put requests into the scheduler without `add_request`;
+- one makes an allocation fail that was foreseen to succeed, and looks at how vLLM then preempts in
+  the middle of a step, which Saltwall does not: there, it may.
 """
 
 from itertools import pairwise
@@ -12,11 +16,14 @@ from typing import Any
 
 import forced
 import pytest
+from vllm.v1.core.sched.scheduler import Scheduler
 
 from saltwall_engine.free_blocks import FreeBlocks
 from saltwall_engine.pool import OwnedBlockPool
+from saltwall_engine.waiting import TenantQueue
 
-WALK_THE_LIST = {"test_prefill"}
+WALK_THE_FREE_QUEUE = {"test_prefill"}
+INDEX_THE_WAITING_QUEUE = {"test_scheduler_reset_prefix_cache"}
 HAND_OVER_FREE_BLOCKS = {
     "test_cache_hit_local_and_external",
     "test_cache_hit_local_and_external_three_groups",
@@ -30,19 +37,47 @@ WRITE_THE_HASH_TABLE = {
     "test_sliding_window_cache_hit_with_finer_hash_alignment",
     "test_sliding_window_possible_cached_prefix",
 }
+ADD_REQUESTS_BY_HAND = {
+    "test_stop_via_update_from_output",
+    "test_update_from_output_routes_multi_position_sampling_masks",
+    "test_update_from_output_routes_sampling_masks_by_request",
+}
+FAIL_AN_ALLOCATION = {"test_allocation_retry_waits_for_fence_then_succeeds"}
 
 
 @pytest.fixture(autouse=True)
-def _blocks_by_hand(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def _reach_past(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     name = request.node.originalname
-    if name in WALK_THE_LIST | HAND_OVER_FREE_BLOCKS:
+    if name in WALK_THE_FREE_QUEUE | HAND_OVER_FREE_BLOCKS:
         monkeypatch.setattr(FreeBlocks, "fake_free_list_head", property(_head), raising=False)
         monkeypatch.setattr(FreeBlocks, "fake_free_list_tail", property(_tail), raising=False)
+    if name in INDEX_THE_WAITING_QUEUE:
+        monkeypatch.setattr(TenantQueue, "__getitem__", _item, raising=False)
     if name in HAND_OVER_FREE_BLOCKS:
         monkeypatch.setattr(OwnedBlockPool, "touch", _adopting(OwnedBlockPool.touch))
     if name in WRITE_THE_HASH_TABLE:
         looking = _claiming(OwnedBlockPool.get_cached_block)
         monkeypatch.setattr(OwnedBlockPool, "get_cached_block", looking)
+    for cls in forced.OURS.values():
+        if name in ADD_REQUESTS_BY_HAND:
+            monkeypatch.setattr(cls, "update_from_output", _arriving(cls.update_from_output))
+        if name in FAIL_AN_ALLOCATION:
+            stocks = Scheduler._request_blocks_can_be_freed
+            monkeypatch.setattr(cls, "_request_blocks_can_be_freed", stocks)
+
+
+def _item(queue: TenantQueue, index: int) -> Any:
+    return list(queue)[index]
+
+
+def _arriving(update: Any) -> Any:
+    def wrapped(self: Any, *args: Any) -> Any:
+        for request in self.requests.values():
+            if not hasattr(request, "saltwall_holder"):
+                self.waiting.arrive(self.kv_cache_manager.block_pool.holder_of(request).account)
+        return update(self, *args)
+
+    return wrapped
 
 
 def _ends(queue: FreeBlocks) -> tuple[Any, Any]:

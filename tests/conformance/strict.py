@@ -1,8 +1,8 @@
-"""A pytest plugin that checks pool and ledger all along, beside `forced`.
+"""A pytest plugin that checks pool, ledger and queues all along, beside `forced`.
 
-After every operation on a pool of at most 1,000 blocks, and after each `schedule` and
-`update_from_output`, `check_integrity` must find nothing. An operation within another one is not
-followed by a check, since its caller is half done.
+After every operation on a pool of at most 1,000 blocks, and of a scheduler after each `schedule`
+and `update_from_output`, `check_integrity` must find nothing. An operation within another one is
+not followed by a check, since its caller is half done.
 """
 
 from typing import Any
@@ -48,7 +48,11 @@ def _checking_pool(method: Any) -> Any:
 def _checking_scheduler(method: Any) -> Any:
     def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
         result = method(self, *args, **kwargs)
-        check(self.kv_cache_manager.block_pool)
+        if self.connector is None:
+            self.check_integrity()
+        else:  # refused at boot; with one, finished requests stay until their blocks are sent
+            self.waiting.check_integrity()
+            check(self.kv_cache_manager.block_pool)
         forced.counts["steps checked"] += 1
         return result
 
