@@ -4,9 +4,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from vllm.v1.core.kv_cache_manager import KVCacheManager
+from vllm.v1.core.single_type_kv_cache_manager import FullAttentionManager
 
 from saltwall_engine.pool import OwnedBlockPool, own
 from saltwall_engine.salt_label import Owner
+
+_RUNNING_ARGUMENTS = {"num_lookahead_tokens"}
+"""What vLLM passes besides for a running request."""
 
 
 class TenantKVCacheManager(KVCacheManager):
@@ -15,6 +19,7 @@ class TenantKVCacheManager(KVCacheManager):
     block_pool: OwnedBlockPool
     unmet: Any
     """The last request that got no blocks."""
+    _plain: Any
 
     def idle_hits(self, found: Sequence[Sequence[Any]], computed: int) -> int:
         """How many idle blocks are pinned when a request adopts the blocks it found cached.
@@ -52,6 +57,9 @@ class TenantKVCacheManager(KVCacheManager):
 
         A request's first allocation settles how much of its prompt was cached.
         """
+        running = new_computed_blocks is None and not args and kwargs.keys() <= _RUNNING_ARGUMENTS
+        if running and self._stays(request, num_new_tokens + kwargs.get("num_lookahead_tokens", 0)):
+            return self.empty_kv_cache_blocks
         pool = self.block_pool
         holder = pool.holder_of(request)
         account = holder.account
@@ -78,10 +86,35 @@ class TenantKVCacheManager(KVCacheManager):
             account.missed_tokens += request.num_prompt_tokens - num_new_computed_tokens
         return blocks
 
+    def _stays(self, request: Any, new: int) -> bool:
+        """Whether a running request neither needs a block nor fills one with its next tokens.
+
+        What vLLM does then, with a single group of full attention, has no effect but this answer.
+        """
+        plain = self._plain
+        if plain is None:
+            return False
+        request_id = request.request_id
+        cached = plain.num_cached_block.get(request_id)
+        if cached is None:
+            return False
+        end = request.num_computed_tokens + new
+        size = plain.block_size
+        return end // size <= cached and end <= size * len(plain.req_to_blocks[request_id])
+
+
+def _plain(manager: KVCacheManager) -> Any:
+    """The only KV cache group's manager, if it is one of full attention with whole-block hashes."""
+    managers = manager.coordinator.single_type_managers
+    only = managers[0]
+    whole = only.block_size == manager.block_pool.hash_block_size
+    return only if len(managers) == 1 and type(only) is FullAttentionManager and whole else None
+
 
 def upgrade(manager: KVCacheManager, may_cache: Callable[[Owner], bool]) -> TenantKVCacheManager:
     """Upgrades a manager that vLLM has just built, and its pool, in place."""
     manager.__class__ = TenantKVCacheManager
     own(manager.block_pool, may_cache)
     manager.unmet = None
+    manager._plain = _plain(manager)
     return manager

@@ -91,7 +91,8 @@ class _Guarded(Scheduler):
         self.shortfall = False
         """The last step found too few blocks for a running request, against all foresight."""
         self.preempted_now: set[str] = set()
-        self.decode_blocks = self.blocks_for(1 + self.num_spec_tokens + self.num_lookahead_tokens)
+        self._decode_tokens = 1 + self.num_spec_tokens
+        self.decode_blocks = self.blocks_for(self._decode_tokens + self.num_lookahead_tokens)
         self._scheduling = False
         self._prefill_tokens = 0
         self._hit: tuple[Any, Any] | None = None
@@ -157,7 +158,7 @@ class _Guarded(Scheduler):
 
     def decodes(self, request: Any, computed: int, new: int) -> bool:
         """Whether these `new` tokens of a request continue its output, not its prompt."""
-        return computed >= request.num_prompt_tokens and new <= 1 + self.num_spec_tokens
+        return new <= self._decode_tokens and computed >= request.num_prompt_tokens
 
     def _reserve_prefill_lookahead(
         self, request: Any, num_computed_tokens: int, num_new_tokens: int
@@ -167,7 +168,10 @@ class _Guarded(Scheduler):
         vLLM asks this of every request, running or waiting, last before it allocates.
         """
         account = request.saltwall_holder.account
-        if self.decodes(request, num_computed_tokens, num_new_tokens):
+        if (
+            num_new_tokens <= self._decode_tokens
+            and num_computed_tokens >= request.num_prompt_tokens
+        ):
             account.tokens += DECODE_COST * num_new_tokens / account.weight
             return num_new_tokens
         shares = self.shares
@@ -217,7 +221,7 @@ class _Guarded(Scheduler):
     def _fits_ever(self, request: Any) -> bool:
         """Whether the request can be served under the present quotas, sooner or later."""
         account = request.saltwall_holder.account
-        tokens = request.num_prompt_tokens + request.max_tokens + self.num_lookahead_tokens
+        tokens = request.num_prompt_tokens + request.max_tokens - 1 + self.num_lookahead_tokens
         whole = self.blocks_for(min(tokens, self.max_model_len))
         if whole <= self.limit(account):
             return True
