@@ -27,6 +27,19 @@ class Terms(NamedTuple):
     store: bool = True
 
 
+def terms_of(section: Quotas, capacity: Capacity) -> dict[UUID, Terms]:
+    """A section in an engine's blocks.
+
+    Raises:
+        WireError: it promises more than the engine has, or what cannot be converted.
+    """
+    shares = section.blocks(capacity)
+    return {
+        tenant: Terms(*shares[tenant], float(quota.weight), quota.store)
+        for tenant, quota in section.tenants.items()
+    }
+
+
 class EnforcedQuotas:
     """The quota section in force, and the way from one to the next."""
 
@@ -36,6 +49,7 @@ class EnforcedQuotas:
         self._call = call
         self._section: Quotas | None = None
         self._told: dict[UUID, Terms | None] = {}
+        self._reserved = 0
         self._applying = asyncio.Lock()
 
     @property
@@ -44,10 +58,14 @@ class EnforcedQuotas:
         return self._section.epoch if self._section else None
 
     def limit(self, tenant: UUID) -> int:
-        """The most blocks that a tenant may ever hold."""
-        ceiling = (self._told.get(tenant) or Terms()).ceiling
-        blocks = self.capacity.blocks
-        return blocks if ceiling is None else min(ceiling, blocks)
+        """The blocks that a request of the tenant can count on.
+
+        No more than its ceiling, nor than the reserves of others leave: what they cache there is
+        never taken for it.
+        """
+        terms = self._told.get(tenant) or Terms()
+        beside = self.capacity.blocks - self._reserved + terms.reserve
+        return beside if terms.ceiling is None else min(terms.ceiling, beside)
 
     async def apply(self, section: Quotas | WireError | None) -> dict[str, Any]:
         """Makes a section the one in force; without one, what is in force stays.
@@ -72,11 +90,7 @@ class EnforcedQuotas:
         section.check_successor(self._section)
         if section.epoch == self.epoch:
             return
-        shares = section.blocks(self.capacity)
-        wanted = {
-            tenant: Terms(*shares[tenant], float(quota.weight), quota.store)
-            for tenant, quota in section.tenants.items()
-        }
+        wanted = await asyncio.to_thread(terms_of, section, self.capacity)
         changes = self._changes(wanted)
         for start in range(0, len(changes), CHANGES_PER_CALL):
             part = changes[start : start + CHANGES_PER_CALL]
@@ -87,6 +101,7 @@ class EnforcedQuotas:
             )
             self._told.update(part)
         self._told = dict(wanted)
+        self._reserved = sum(terms.reserve for terms in wanted.values())
         self._section = section
 
     def _changes(self, wanted: Mapping[UUID, Terms]) -> list[tuple[UUID, Terms]]:

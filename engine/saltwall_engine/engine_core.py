@@ -16,6 +16,7 @@ from saltwall_engine import usage
 from saltwall_engine.capacity import capacity_of, groups_of
 from saltwall_engine.discretion import withhold_messages
 from saltwall_engine.errors import BootRefused
+from saltwall_engine.fit import DoesNotFit
 from saltwall_engine.ledger import UNLIMITED, Quota
 from saltwall_engine.salt_label import Owner, grant_of
 from saltwall_tenants.wire import Refusal, WireError
@@ -49,12 +50,13 @@ def preprocess_add_request(self: Any, request: Any) -> Any:
 
 @wraps(_stock_add)
 def add_request(self: Any, request: Any, request_wave: int = 0) -> None:
-    """Checks the policy once more, on the scheduler's thread, and finishes what it forbids."""
+    """Checks policy and quota once more, on the scheduler's thread; finishes what they forbid."""
     try:
         self.scheduler.admission.check(request.cache_salt)
         if request.request_id in self.scheduler.requests:
             raise WireError(Refusal.MALFORMED, "duplicate request id")
-    except WireError as error:
+        self.scheduler.fit(request)
+    except (WireError, DoesNotFit) as error:
         if not hasattr(self, "_send_abort_outputs_to_client"):
             raise VLLMValidationError(f"Saltwall refused the request: {error}") from None
         self._send_abort_outputs_to_client([request.request_id], request.client_index)

@@ -101,7 +101,7 @@ def step_pins(scheduler: Any) -> list[tuple[Any, int]]:
 
 def _for_urgent(scheduler: Any, account: Account) -> None:
     """Makes borrowers give way until the tenant's waiting head, within its reserve, fits."""
-    head = scheduler.waiting.of(account)[0]
+    head = scheduler.waiting.head(account)
     pins, hits = scheduler.predict(head)
     if account.pinned + pins > account.reserve:
         scheduler.waiting.unpark(account)
@@ -142,7 +142,7 @@ def _for_slot(scheduler: Any) -> None:
     victim = max(running, key=lambda a: running[a] - per_weight * a.weight)
     if victim is account or running[victim] < max(2.0, per_weight * victim.weight + 1):
         return
-    if scheduler.fits_now(waiting.of(account)[0]):
+    if scheduler.fits_now(waiting.head(account)):
         _preempt(scheduler, _newest(scheduler, victim), account)
 
 

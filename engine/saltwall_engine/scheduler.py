@@ -12,8 +12,9 @@ from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.request_queue import SchedulingPolicy
 from vllm.v1.core.sched.scheduler import Scheduler
 
-from saltwall_engine import block_hash, boot, compat, engine_core
+from saltwall_engine import block_hash, boot, compat, engine_core, fit
 from saltwall_engine.admission import Admission
+from saltwall_engine.capacity import blocks_for, groups_of
 from saltwall_engine.errors import BootRefused
 from saltwall_engine.kv_cache_manager import TenantKVCacheManager, upgrade
 from saltwall_engine.ledger import Account, Ledger, Quota
@@ -93,6 +94,7 @@ class _Guarded(Scheduler):
         self.preempted_now: set[str] = set()
         self._decode_tokens = 1 + self.num_spec_tokens
         self.decode_blocks = self.blocks_for(self._decode_tokens + self.num_lookahead_tokens)
+        self._needs = blocks_for(groups_of(self), self.max_model_len)
         self._scheduling = False
         self._prefill_tokens = 0
         self._hit: tuple[Any, Any] | None = None
@@ -218,12 +220,26 @@ class _Guarded(Scheduler):
         ledger = self.ledger
         return min(account.ceiling, ledger.total - ledger.reserved + account.reserve)
 
+    def fit(self, request: Any) -> None:
+        """Lowers what a new request may generate to what fits its tenant's share.
+
+        Raises:
+            DoesNotFit: the prompt, or a `max_tokens` below what the model's context leaves, cannot.
+        """
+        left_open = request.max_tokens >= self.max_model_len - request.num_prompt_tokens
+        request.max_tokens = fit.fit(
+            request.num_prompt_tokens,
+            request.max_tokens,
+            not left_open,
+            self.limit(self.kv_cache_manager.block_pool.holder_of(request).account),
+            self._needs,
+            self.num_lookahead_tokens,
+        )
+
     def _fits_ever(self, request: Any) -> bool:
-        """Whether the request can be served under the present quotas, sooner or later."""
-        account = request.saltwall_holder.account
-        tokens = request.num_prompt_tokens + request.max_tokens - 1 + self.num_lookahead_tokens
-        whole = self.blocks_for(min(tokens, self.max_model_len))
-        if whole <= self.limit(account):
+        """Whether a request that waits can still be served under the quotas of today."""
+        whole = request.num_prompt_tokens + request.max_tokens - 1 + self.num_lookahead_tokens
+        if self._needs(whole) <= self.limit(request.saltwall_holder.account):
             return True
         # Admitted under older quotas: it may yet finish while others run, but not wait for ever.
         return bool(request.num_preemptions and self.running)

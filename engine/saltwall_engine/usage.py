@@ -61,7 +61,7 @@ def totals(scheduler: Any) -> dict[str, Any]:
 
 def _row(scheduler: Any, account: Account, now: float) -> list[Any]:
     pinned, idle, waiting = account.pinned, account.idle, account.waiting
-    age = now - scheduler.waiting.of(account)[0].arrival_time if waiting else 0.0
+    age = now - scheduler.waiting.head(account).arrival_time if waiting else 0.0
     return [
         account.tenant.hex,  # type: ignore[attr-defined]
         pinned,
