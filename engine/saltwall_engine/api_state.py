@@ -47,6 +47,7 @@ class ApiState:
         self._authorisation: Authorisation | None = None
         self._lease_until = 0.0
         self._pushing = asyncio.Lock()
+        self._decoded: tuple[bytes, Any] = b"", None
         self._quotas: EnforcedQuotas | None = None
         self.attestation: Attestation | None = None
         self.needs: Needs | None = None
@@ -109,6 +110,18 @@ class ApiState:
         if self._authorisation is None:
             raise WireError(Refusal.NO_POLICY)
         return self._authorisation
+
+    async def decode(self, body: bytes) -> Policy:
+        """Parses a push, in a thread: it may be of ten thousand tenants.
+
+        Raises:
+            WireError: it is no policy for this engine.
+        """
+        if body == self._decoded[0]:  # most pushes renew the lease and say nothing new
+            return self._decoded[1]
+        policy = await asyncio.to_thread(Policy.decode, body, self.keys.name)
+        self._decoded = body, policy
+        return policy
 
     async def apply(self, policy: Policy) -> dict[str, Any]:
         """Makes a policy the one in force, here and in the engine core, and renews the lease.

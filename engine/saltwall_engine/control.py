@@ -14,7 +14,7 @@ from saltwall_engine.discretion import withhold_messages
 from saltwall_engine.errors import BootRefused
 from saltwall_engine.middleware import CONTROL_PREFIX, Gate
 from saltwall_engine.scheduler import read_keys
-from saltwall_tenants.wire import Policy, Refusal, WireError
+from saltwall_tenants.wire import Refusal, WireError
 
 router = APIRouter(prefix=CONTROL_PREFIX.rstrip("/"), include_in_schema=False)
 
@@ -29,7 +29,7 @@ async def put_policy(request: Request) -> Response:
     """Takes a policy and renews the lease; says apart what became of the quotas."""
     state = _state(request)
     try:
-        policy = Policy.decode(await request.body(), state.keys.name)
+        policy = await state.decode(await request.body())
         quotas = await state.apply(policy)
     except WireError as error:
         conflict = error.refusal in (Refusal.STALE_EPOCH, Refusal.EPOCH_CONFLICT)

@@ -59,6 +59,7 @@ class Pusher:
         self._acknowledged = acknowledged
         self._wake = asyncio.Event()
         self._pushed = asyncio.Event()
+        self._document: Policy | None = None
         self._asked = False
         self._backoff_s = FIRST_BACKOFF_S
         self._silences = 0
@@ -163,7 +164,9 @@ class Pusher:
     async def _send(self, takes_quotas: bool) -> tuple[Policy, Pushed]:
         quotas_seen = self._freshness.epoch(QUOTAS)
         async with asyncio.timeout(SNAPSHOT_TIMEOUT_S), self._database.snapshot() as tx:
-            document = await policy.snapshot(tx, self._replica.engine.name, lease_s=self._lease_s)
+            name, lease_s = self._replica.engine.name, self._lease_s
+            document = await policy.snapshot(tx, name, lease_s=lease_s, earlier=self._document)
+        self._document = document
         stored = document.quotas
         if not takes_quotas:
             document = replace(document, quotas=None)

@@ -107,3 +107,33 @@ async def test_a_stored_quota_that_cannot_be_read_holds_up_nothing_else(
         document = await policy.snapshot(tx, "demo")
     assert isinstance(document.quotas, WireError)
     assert Policy.decode(document.encode(), "demo").authorisation.tenants == {acme.id: {1}}
+
+
+async def test_a_document_is_made_anew_only_when_an_epoch_has_moved(
+    db: Database, keyring: Keyring, acme: Tenant
+) -> None:
+    """Leases are renewed all the time; a change of either section is always seen."""
+    async with db.snapshot() as tx:
+        first = await policy.snapshot(tx, "demo")
+        assert await policy.snapshot(tx, "demo", earlier=first) is first
+    async with db.transaction() as tx:
+        await quotas.set_quota(tx, acme, Quota(Amount.parse("30%")), actor=ACTOR)
+    async with db.snapshot() as tx:
+        second = await policy.snapshot(tx, "demo", earlier=first)
+        assert second == await policy.snapshot(tx, "demo") != first
+    async with db.transaction() as tx:
+        await tenants.create(tx, keyring, "globex", actor=ACTOR)
+    async with db.snapshot() as tx:
+        third = await policy.snapshot(tx, "demo", earlier=second)
+        assert third == await policy.snapshot(tx, "demo") != second
+
+
+async def test_an_unreadable_quota_is_looked_at_every_time(db: Database, acme: Tenant) -> None:
+    """Whoever mends the table by hand moves no epoch."""
+    async with db.transaction() as tx:
+        await quotas.set_quota(tx, acme, Quota(Amount.parse("30%")), actor=ACTOR)
+        await tx.execute(update(QuotaRow).values(reserve="a lot"))
+        spoilt = await policy.snapshot(tx, "demo")
+        await tx.execute(update(QuotaRow).values(reserve="30%"))
+        mended = await policy.snapshot(tx, "demo", earlier=spoilt)
+    assert isinstance(mended.quotas, Quotas)

@@ -78,7 +78,11 @@ class Policy:
     quotas: Quotas | WireError | None = None
 
     def encode(self) -> bytes:
-        """The JSON body of `PUT /saltwall/v1/policy`."""
+        """The JSON body of `PUT /saltwall/v1/policy`, made once."""
+        return self._encoded
+
+    @cached_property
+    def _encoded(self) -> bytes:
         section = self.authorisation
         document = {
             "version": 1,

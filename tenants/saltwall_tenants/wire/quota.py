@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -20,7 +20,7 @@ from saltwall_tenants.wire.section import (
 
 LEAST_WEIGHT, MOST_WEIGHT = Decimal("0.01"), Decimal(1000)
 NAMED_IN_ERRORS = 5
-_FIELDS = {"reserve", "ceiling", "weight", "strict", "store"}
+_FIELDS = ("reserve", "ceiling", "weight", "strict", "store")
 
 
 class BlockShare(NamedTuple):
@@ -92,15 +92,15 @@ class Quota:
             )
         return BlockShare(reserve, max(ceiling, 1))
 
+    @cached_property
+    def canonical(self) -> tuple[str, str | None, str, bool, bool]:
+        """Its parts as exact text."""
+        ceiling = None if self.ceiling is None else str(self.ceiling)
+        return str(self.reserve), ceiling, plain(self.weight), self.strict, self.store
+
     def document(self) -> dict[str, Any]:
         """As JSON has it; no number in it is a float."""
-        return {
-            "reserve": str(self.reserve),
-            "ceiling": None if self.ceiling is None else str(self.ceiling),
-            "weight": plain(self.weight),
-            "strict": self.strict,
-            "store": self.store,
-        }
+        return dict(zip(_FIELDS, self.canonical, strict=True))
 
     @classmethod
     def of(cls, document: Any) -> "Quota":
@@ -109,24 +109,24 @@ class Quota:
         Raises:
             WireError: it is not a quota, or not written as `document` does.
         """
-        expect_keys(document, _FIELDS)
-        reserve, ceiling, weight = (document[k] for k in ("reserve", "ceiling", "weight"))
-        flags = document["strict"], document["store"]
+        expect_keys(document, set(_FIELDS))
+        reserve, ceiling, weight, *flags = (document[name] for name in _FIELDS)
         texts = [reserve, weight] + ([] if ceiling is None else [ceiling])
         if any(type(t) is not str for t in texts) or any(type(f) is not bool for f in flags):
             raise WireError(Refusal.MALFORMED, "not a quota")
-        try:
-            quota = cls(
-                Amount.parse(reserve),
-                None if ceiling is None else Amount.parse(ceiling),
-                parse_weight(weight),
-                *flags,
-            )
-        except AmountError as error:
-            raise WireError(Refusal.MALFORMED, str(error)) from None
-        if quota.document() != document:
-            raise WireError(Refusal.MALFORMED, "not the canonical text of an amount")
-        return quota
+        return _parsed(reserve, ceiling, weight, *flags)
+
+
+@lru_cache(maxsize=4096)  # thousands of tenants have a few plans between them
+def _parsed(reserve: str, ceiling: str | None, weight: str, strict: bool, store: bool) -> Quota:
+    try:
+        most = None if ceiling is None else Amount.parse(ceiling)
+        quota = Quota(Amount.parse(reserve), most, parse_weight(weight), strict, store)
+    except AmountError as error:
+        raise WireError(Refusal.MALFORMED, str(error)) from None
+    if quota.canonical != (reserve, ceiling, weight, strict, store):
+        raise WireError(Refusal.MALFORMED, "not the canonical text of an amount")
+    return quota
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ class Quotas:
     @cached_property
     def digest(self) -> str:
         """Of epoch and content, as exact text."""
-        content = {t.bytes: list(quota.document().values()) for t, quota in self.tenants.items()}
+        content = {tenant.bytes: list(quota.canonical) for tenant, quota in self.tenants.items()}
         return content_digest(self.epoch, content)
 
     def check_successor(self, current: "Quotas | None") -> None:
