@@ -6,6 +6,7 @@ from typing import Any
 from saltwall_platform.constraints import check_constraints
 from saltwall_platform.errors import bad_request
 from saltwall_platform.json_body import parse_object, serialise
+from saltwall_platform.no_store import settle_no_store
 from saltwall_platform.sequences import choices_per_prompt, count_sequences
 from saltwall_tenants.wire import MAX_SCOPE_BYTES
 
@@ -57,8 +58,16 @@ class Call:
         return serialise(document, ticket)
 
 
-def read_call(body: bytes, *, max_sequences: int, max_constraint_bytes: int) -> Call:
+def read_call(
+    body: bytes, *, max_sequences: int, max_constraint_bytes: int, no_store: bool = False
+) -> Call:
     """Parses a body once, and takes the owned fields out.
+
+    Args:
+        body: the client's, as it came.
+        max_sequences: the most that it may ask for.
+        max_constraint_bytes: the most of schemas, regexes and grammars in it.
+        no_store: the client wants nothing of it cached.
 
     Raises:
         ApiError: 400, with what to change.
@@ -72,6 +81,7 @@ def read_call(body: bytes, *, max_sequences: int, max_constraint_bytes: int) -> 
     sequences = count_sequences(document, max_sequences)
     check_constraints(document, max_constraint_bytes)
     scope = _scope(document.get("cache_salt"))
+    settle_no_store(document, no_store)
     for name in OWNED:
         document.pop(name, None)
     _strip_nested(document)

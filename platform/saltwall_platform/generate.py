@@ -17,6 +17,7 @@ from saltwall_platform.freshness import Freshness
 from saltwall_platform.inflight import InFlight
 from saltwall_platform.kv_salts import KvSalts
 from saltwall_platform.metrics import Metrics
+from saltwall_platform.no_store import wants_no_store
 from saltwall_platform.pusher import Pusher
 from saltwall_platform.replicas import Replica, Replicas
 from saltwall_platform.reply import PASSED_ON
@@ -65,6 +66,7 @@ class Generate:
             body,
             max_sequences=self.settings.max_sequences,
             max_constraint_bytes=self.settings.max_constraint_bytes,
+            no_store=wants_no_store(exchange.headers),
         )
         del body
         self.replicas.choose(caller.principal, call.model)  # 404 before anything is remembered

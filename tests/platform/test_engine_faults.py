@@ -177,6 +177,28 @@ async def test_keep_alive_comments_are_no_silence(world):
         assert (await stream.aread()).endswith(b"data: [DONE]\n\n")
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_request_that_can_never_fit_is_told_all_the_numbers(up, stream):
+    """The client's fault and not the platform's: passed on, no alarm, and the engine stays open."""
+    message = (
+        "180 prompt tokens and 20 to generate need 13 KV cache blocks, and you may use 10,"
+        " which hold 160 tokens: shorten the prompt or lower max_tokens."
+    )
+
+    async def refuse(connection, _request):
+        error = {"message": message, "type": "BadRequestError", "param": None, "code": 400}
+        await connection.json(400, {"error": error})
+
+    up.engine.script = refuse
+    response = await up.chat(stream=stream, max_tokens=20)
+    assert response.status_code == 400
+    assert error_of(response)["message"] == message
+    assert len(up.engine.received) == 1
+    for kind in ("engine_denied", "ticket_refused"):
+        assert await up.metric(f'saltwall_alarms_total{{kind="{kind}"}}') == 0
+    assert await up.metric('saltwall_engine_routable{engine="demo"}') == 1
+
+
 @pytest.mark.parametrize("status", [400, 404, 413, 422, 429])
 async def test_a_4xx_of_the_engine_about_the_request_is_passed_on(up, status):
     error = {"message": "max_tokens is too large", "type": "BadRequestError", "param": "p"}
