@@ -276,6 +276,11 @@ class TenantQueue(RequestQueue):
                 self._remove(line, request)
                 self._unpark(line)
 
+    def of(self, account: Account) -> list[Any]:
+        """One tenant's waiting requests, in order."""
+        line = self._lines.get(account)
+        return list(line.requests.values()) if line is not None else []
+
     def head(self, account: Account) -> Any:
         """The first of a tenant's waiting requests, of which there must be one."""
         return self._head(self._lines[account])
