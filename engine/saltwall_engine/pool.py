@@ -262,7 +262,8 @@ class OwnedBlockPool(BlockPool):
                 if most == 0:
                     return False
                 most -= 1
-            self._maybe_evict_cached_block(self.free_block_queue.oldest(account))
+            if not self._maybe_evict_cached_block(self.free_block_queue.oldest(account)):
+                break  # unpinned and still read: it goes when it is reused
         return True
 
     def set_quota(self, tenant: Any, quota: Quota) -> Account:

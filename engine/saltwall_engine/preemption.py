@@ -6,7 +6,7 @@ step's needs are known before it begins, so that it never comes to that:
 - a tenant that would pass its ceiling preempts its own newest request;
 - when the pool is short, the newest request of the tenant furthest above its reserve gives way, by
   its weight; never one of a tenant within its reserve, unless that tenant itself asks for more;
-- a waiting request that fits its tenant's reserve makes borrowers give way like a running one;
+- a waiting request of a tenant below its reserve makes borrowers give way like a running one;
 - when all sequence slots are taken, a tenant below its share of them gets one from a tenant above.
 """
 
@@ -100,21 +100,26 @@ def step_pins(scheduler: Any) -> list[tuple[Any, int]]:
 
 
 def _for_urgent(scheduler: Any, account: Account) -> None:
-    """Makes borrowers give way until the tenant's waiting head, within its reserve, fits."""
-    head = scheduler.waiting.head(account)
-    pins, hits = scheduler.predict(head)
-    if account.pinned + pins > account.reserve:
-        scheduler.waiting.unpark(account)
-        return
-    taken = sum(
-        a.draws(p) for a, p in _by_account(step_pins(scheduler)).items()
-    )  # running requests come first in the step
-    while account.draws(pins, hits) + taken > scheduler.ledger.supply:
+    """Makes borrowers give way until the head of a tenant below its reserve fits.
+
+    A head that reaches beyond the reserve takes only from who is further above its own.
+    """
+    waiting = scheduler.waiting
+    pins, hits = scheduler.predict(waiting.head(account))
+    above = max(0.0, (account.pinned + pins - account.reserve) / account.weight)
+
+    def short() -> bool:
+        running = _by_account(step_pins(scheduler)).items()  # they come first in the step
+        taken = sum(other.draws(blocks) for other, blocks in running)
+        return account.draws(pins, hits) + taken > scheduler.ledger.supply
+
+    while short():
         victim = _borrower(scheduler)
-        if victim is None:
+        if victim is None or _above(victim) <= above:
+            if above:
+                waiting.park(account, pins, hits, reclaim=False)
             return
         _preempt(scheduler, _newest(scheduler, victim), account)
-        taken = sum(a.draws(p) for a, p in _by_account(step_pins(scheduler)).items())
 
 
 def _by_account(pins: list[tuple[Any, int]]) -> dict[Account, int]:
@@ -149,8 +154,12 @@ def _for_slot(scheduler: Any) -> None:
 def _borrower(scheduler: Any) -> Account | None:
     """The tenant with running requests that is furthest above its reserve, by its weight."""
     accounts = {request.saltwall_holder.account for request in scheduler.running}
-    over = [account for account in accounts if account.pinned > account.reserve]
-    return max(over, key=lambda a: (a.pinned - a.reserve) / a.weight, default=None)
+    return max((a for a in accounts if _above(a) > 0), key=_above, default=None)
+
+
+def _above(account: Account) -> float:
+    """How far a tenant is above its reserve with what it pins, by its weight (blocks)."""
+    return (account.pinned - account.reserve) / account.weight
 
 
 def _newest(scheduler: Any, account: Account) -> Any:

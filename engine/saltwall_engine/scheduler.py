@@ -28,6 +28,8 @@ KEYS_VARIABLE = "SALTWALL_ENGINE_KEYS"
 STEP_VARIABLE = "SALTWALL_STEP_MS"
 DECODE_COST = 2
 """What a decoded token counts beside a prefill token (VTC)."""
+_UPCOMING = 4
+"""Waiting requests for which a step under contention keeps tokens."""
 _TRIM_PER_STEP = 200
 """Idle blocks above a lowered ceiling that are evicted at once (well under a millisecond)."""
 
@@ -144,20 +146,23 @@ class _Guarded(Scheduler):
 
     def _share_step(self) -> Shares | None:
         """The step's prefill tokens by tenant; None when one tenant alone may have them all."""
-        if self.waiting.tenants < 2 or not self.scheduler_config.enable_chunked_prefill:
+        if not self.waiting.contended or not self.scheduler_config.enable_chunked_prefill:
             return None
         tokens = self.step_budget.tokens()
         if tokens >= self.max_num_scheduled_tokens:
             return None
-        accounts = {
-            request.saltwall_holder.account: None
-            for request in (self.running if self._inflight_prefills else ())
-            if request in self._inflight_prefills
-        }
-        following = self.waiting.next_account
-        if following is not None and len(self.running) < self.max_num_active_reqs:
-            accounts[following] = None
-        return Shares(tokens, self.step_budget.least, list(accounts))
+        demands: dict[Account, int] = {}
+        for request in self.running if self._inflight_prefills else ():
+            if request in self._inflight_prefills:
+                account = request.saltwall_holder.account
+                left = request.num_tokens - request.num_computed_tokens
+                demands[account] = demands.get(account, 0) + left
+        if len(self.running) < self.max_num_active_reqs and self.connector is None:
+            for request in self.waiting.upcoming(_UPCOMING):
+                account = request.saltwall_holder.account
+                cached = super()._get_local_prefix_cache_hit(request)[1]
+                demands[account] = demands.get(account, 0) + request.num_tokens - cached
+        return Shares(tokens, demands)
 
     def decodes(self, request: Any, computed: int, new: int) -> bool:
         """Whether these `new` tokens of a request continue its output, not its prompt."""
@@ -268,8 +273,9 @@ class _Guarded(Scheduler):
             The blocks, and those of them that are idle ones it finds cached.
         """
         manager = self.kv_cache_manager
-        found, cached, *_ = self._get_local_prefix_cache_hit(request)
-        self._hit = request, (found, cached, *_)
+        hit = super()._get_local_prefix_cache_hit(request)
+        self._hit = request, hit
+        found, cached = hit[:2]
         need = {
             "request_id": request.request_id,
             "new_computed_blocks": found.blocks,
@@ -316,7 +322,7 @@ class _Guarded(Scheduler):
             self.waiting.sit_out(account)
             return False
         if self.shares is not None and self.shares.of(account) <= 0:
-            if self.shares.left <= 0:
+            if self.shares.exhausted:
                 self.waiting.close_pass()
             self.waiting.sit_out(account)
             return False
@@ -387,6 +393,8 @@ class _Guarded(Scheduler):
         before = account.quota
         pool.set_quota(tenant, quota)
         self.waiting.reweigh(account, before.weight)
+        old = account.old_ceilings.items()
+        account.old_ceilings = {i: blocks for i, blocks in old if blocks > quota.ceiling}
         if quota.ceiling < before.ceiling:
             if account.live:
                 for request in [*self.running, *self.waiting.of(account)]:

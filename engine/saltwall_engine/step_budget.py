@@ -64,24 +64,23 @@ class StepBudget:
 
 
 class Shares:
-    """One step's prefill tokens, shared by weight between the tenants that have some to compute."""
+    """One step's prefill tokens by tenant: who has been served least takes what it can use first.
 
-    def __init__(self, tokens: int, least: int, accounts: list[Account]) -> None:
+    A tenant that comes back with little to compute so has it computed in one step, and the others
+    get the rest; over the steps, each is served by its weight, which is in its token counter.
+    """
+
+    def __init__(self, tokens: int, demands: dict[Account, int]) -> None:
         """
         Args:
             tokens: for the whole step.
-            least: the least that is worth computing for a tenant.
-            accounts: the tenants; when not all can have `least`, those served least so far do.
+            demands: the prefill tokens that each tenant has to compute, as far as known.
         """
-        self.left = self._tokens = tokens
-        self._least = least
-        served_least = sorted(accounts, key=lambda account: account.tokens)
-        able, rest = served_least[: max(1, tokens // least)], served_least[tokens // least :]
-        self._weights = sum(account.weight for account in able)
-        self._shares = dict.fromkeys(rest, 0) | {a: self._share(a) for a in able}
-
-    def _share(self, account: Account) -> int:
-        return max(self._least, int(self._tokens * account.weight / self._weights))
+        self.spare = tokens
+        self._shares: dict[Account, int] = {}
+        for account in sorted(demands, key=lambda account: account.tokens):
+            self._shares[account] = share = min(demands[account], self.spare)
+            self.spare -= share
 
     def copy(self) -> "Shares":
         """Shares of their own with what these have left."""
@@ -91,12 +90,15 @@ class Shares:
 
     def of(self, account: Account) -> int:
         """What the tenant may still compute in this step."""
-        if account not in self._shares:  # it came after the shares were made
-            self._weights += account.weight
-            self._shares[account] = self._share(account)
-        return min(self._shares[account], self.left)
+        return self._shares.get(account, 0) + self.spare
 
     def spend(self, account: Account, tokens: int) -> None:
-        """Takes tokens that are computed for the tenant."""
-        self._shares[account] = max(0, self._shares[account] - tokens)
-        self.left = max(0, self.left - tokens)
+        """Takes tokens that are computed for the tenant, from its own first."""
+        own = self._shares.get(account, 0)
+        self._shares[account] = max(0, own - tokens)
+        self.spare -= max(0, tokens - own)
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether nobody has anything left."""
+        return self.spare <= 0 and not any(self._shares.values())

@@ -5,8 +5,9 @@ lowest goes next, first come first served within it ("Fairness in Serving Large 
 OSDI 2024). A line that lacks blocks is parked, and costs nothing until some are released.
 """
 
+import time
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from heapq import heappop, heappush, heapreplace
 from typing import Any
 
@@ -17,6 +18,11 @@ from saltwall_engine.pool import OwnedBlockPool
 
 PROBES_PER_STEP = 64
 """Parked lines that are looked at in one step: a bound on its cost, not on who gets served."""
+
+RECENT_S = 60.0
+"""How long a tenant that has no more work still counts as one who may be back (seconds)."""
+_RECLAIM_PASSES = 16
+"""How often a parked line below its reserve is looked at whatever is known of the pool (passes)."""
 
 
 class Line:
@@ -32,7 +38,7 @@ class Line:
         self.parked: tuple[int, int, int] | None = None
         """Pins that its head needs, hits among them, and `Account.stored` by then."""
         self.urgent = False
-        """Its head fits the tenant's reserve: blocks are being reclaimed for it."""
+        """Its tenant is below its reserve: blocks are being reclaimed for its head."""
         self.sits_out = 0
         """The pass in which nothing more of it is looked at."""
 
@@ -43,7 +49,12 @@ class TenantQueue(RequestQueue):
     It is true, in the sense of `bool`, while it has a request to try in the present pass.
     """
 
-    def __init__(self, pool: OwnedBlockPool, policy: SchedulingPolicy) -> None:
+    def __init__(
+        self,
+        pool: OwnedBlockPool,
+        policy: SchedulingPolicy,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._pool = pool
         self._by_priority = policy == SchedulingPolicy.PRIORITY
         self._lines: dict[Account, Line] = {}
@@ -54,6 +65,8 @@ class TenantQueue(RequestQueue):
         self._emptied: list[Line] = []
         self._active: list[tuple[float, int, Account]] = []
         self._last_left = 0.0
+        self._left: OrderedDict[Account, float] = OrderedDict()
+        self._clock = clock
         self.tenants = 0
         """Tenants with unfinished requests, and the sum of their weights."""
         self.weight = 0.0
@@ -83,7 +96,9 @@ class TenantQueue(RequestQueue):
             line, _ = self._parked.popitem(last=False)
             pins, hits, stored = line.parked  # type: ignore[misc]
             account = line.account
-            if self._pool.ledger.allowance(account, hits) >= pins or account.stored != stored:
+            below = account.pinned < account.reserve and not self._pass % _RECLAIM_PASSES
+            fits = self._pool.ledger.allowance(account, hits) >= pins
+            if fits or below or account.stored != stored:
                 line.parked = None
                 self._list(line)
             else:
@@ -97,18 +112,19 @@ class TenantQueue(RequestQueue):
         """Nothing more of this tenant is tried in this pass."""
         self._lines[account].sits_out = self._pass
 
-    def park(self, account: Account, pins: int, hits: int) -> None:
+    def park(self, account: Account, pins: int, hits: int, *, reclaim: bool = True) -> None:
         """The tenant's head lacks blocks: it is tried again when they may suffice.
 
         Args:
             account: the tenant's.
             pins: the blocks that its head would pin.
             hits: those of them that are idle blocks found cached.
+            reclaim: whether blocks shall be reclaimed for it if its tenant is below its reserve.
         """
         line = self._lines[account]
         self._unpark(line)
         line.sits_out = self._pass
-        if account.pinned + pins <= account.reserve:
+        if reclaim and account.pinned < account.reserve:
             line.urgent = True
             self.urgent[line] = None
         else:
@@ -164,6 +180,19 @@ class TenantQueue(RequestQueue):
                 return line
         return None
 
+    def upcoming(self, most: int) -> list[Any]:
+        """The heads of about the `most` lines that come next, without a look at all lines."""
+        # The first entries of a heap are among its least, and the least is the very first.
+        ready = (line for _, _, line in self._ready[: 4 * most])
+        lines = dict.fromkeys((*self.urgent, *ready))
+        able = [
+            line
+            for line in lines
+            if line.requests and line.parked is None and line.sits_out != self._pass
+        ]
+        able.sort(key=lambda line: (not line.urgent, line.account.tokens))
+        return [self._head(line) for line in able[:most]]
+
     @property
     def next_account(self) -> Account | None:
         """The tenant to be tried next."""
@@ -177,6 +206,7 @@ class TenantQueue(RequestQueue):
         account.live += 1
         if account.live > 1:
             return
+        self._left.pop(account, None)
         self.tenants += 1
         self.weight += account.weight
         active = self._active
@@ -202,8 +232,17 @@ class TenantQueue(RequestQueue):
         account.live -= 1
         if not account.live:
             self._last_left = account.tokens
+            self._left[account] = self._clock()
             self.tenants -= 1
             self.weight = self.weight - account.weight if self.tenants else 0.0
+
+    @property
+    def contended(self) -> bool:
+        """Whether more than one tenant has work, or had some in the last minute."""
+        left = self._left
+        while left and next(iter(left.values())) < self._clock() - RECENT_S:
+            left.popitem(last=False)
+        return self.tenants + len(left) > 1
 
     def reweigh(self, account: Account, before: float) -> None:
         """The tenant's weight has changed."""
