@@ -48,8 +48,9 @@ class EnforcedQuotas:
         self.refusals = 0
         self._call = call
         self._section: Quotas | None = None
-        self._told: dict[UUID, Terms | None] = {}
+        self._terms: dict[UUID, Terms] = {}
         self._reserved = 0
+        self._told: dict[UUID, Terms | None] = {}
         self._applying = asyncio.Lock()
 
     @property
@@ -61,9 +62,9 @@ class EnforcedQuotas:
         """The blocks that a request of the tenant can count on.
 
         No more than its ceiling, nor than the reserves of others leave: what they cache there is
-        never taken for it.
+        never taken for it. While a section is being applied, the one before counts.
         """
-        terms = self._told.get(tenant) or Terms()
+        terms = self._terms.get(tenant, Terms())
         beside = self.capacity.blocks - self._reserved + terms.reserve
         return beside if terms.ceiling is None else min(terms.ceiling, beside)
 
@@ -101,6 +102,7 @@ class EnforcedQuotas:
             )
             self._told.update(part)
         self._told = dict(wanted)
+        self._terms = wanted
         self._reserved = sum(terms.reserve for terms in wanted.values())
         self._section = section
 

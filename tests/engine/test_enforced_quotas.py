@@ -224,6 +224,35 @@ async def test_a_core_that_fails_half_way_is_told_again(rig: Rig, monkeypatch: A
     assert (rig.terms(ACME)[0], rig.terms(GLOBEX)[0]) == (3, 60)
 
 
+async def test_a_request_can_count_on_what_the_reserves_of_others_leave(rig: Rig) -> None:
+    """Its own reserve included, its ceiling not exceeded; and as for the scheduler itself."""
+    nobody = UUID(int=1)
+    assert rig.state.quotas.limit(nobody) == BLOCKS
+    section = Quotas(1, {ACME: quota("40 blocks"), GLOBEX: quota("13 blocks", "20 blocks")})
+    await rig.put(policy(section))
+    limits = {tenant: rig.state.quotas.limit(tenant) for tenant in (ACME, GLOBEX, nobody)}
+    assert limits == {ACME: 50, GLOBEX: 20, nobody: 10}
+    scheduler = rig.core.scheduler
+    assert limits == {t: scheduler.limit(scheduler.ledger.account(t)) for t in limits}
+
+
+async def test_while_quotas_are_applied_those_before_count(rig: Rig, monkeypatch: Any) -> None:
+    """No request is refused for a reserve that is on its way from one tenant to another."""
+    await rig.put(policy(Quotas(1, {ACME: quota("60 blocks")})))
+    seen = []
+    stock = rig.core.call_utility_async
+
+    async def look(name: str, *args: Any) -> Any:
+        if name == "saltwall_set_quotas":
+            seen.append(rig.state.quotas.limit(ACME))
+        return await stock(name, *args)
+
+    monkeypatch.setattr(rig.core, "call_utility_async", look)
+    await rig.put(policy(Quotas(2, {ACME: quota("50 blocks")})))
+    assert seen == [BLOCKS]
+    assert rig.state.quotas.limit(ACME) == BLOCKS
+
+
 reserves = st.dictionaries(st.integers(1, 6), st.integers(0, BLOCKS), max_size=6).filter(
     lambda found: sum(found.values()) <= BLOCKS
 )

@@ -22,6 +22,7 @@ COMMANDS = [
     *(("tenant", name) for name in ("create", "list", "show", "suspend", "resume", "delete")),
     *(("key", name) for name in ("create", "list", "revoke")),
     *(("salt", name) for name in ("rotate", "list")),
+    *(("quota", name) for name in ("set", "clear", "show")),
 ]
 
 

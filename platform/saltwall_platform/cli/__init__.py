@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from saltwall_platform.cli import db, key, salt, session, tenant
+from saltwall_platform.cli import db, key, quota, salt, session, tenant
 from saltwall_platform.cli.doctor import doctor
 from saltwall_platform.cli.engine import engine
 from saltwall_platform.cli.errors import EXPECTED, explain
@@ -65,6 +65,7 @@ app.add_typer(db.app, name="db")
 app.add_typer(tenant.app, name="tenant")
 app.add_typer(key.app, name="key")
 app.add_typer(salt.app, name="salt")
+app.add_typer(quota.app, name="quota")
 
 
 def main() -> None:

@@ -106,7 +106,7 @@ class Capacity:
         ]
         size = self.bytes_(blocks)
         if size is not None:
-            parts.append(_rounded_bytes(size))
+            parts.append(readable_bytes(size))
         return " = ".join(parts)
 
 
@@ -209,6 +209,7 @@ def _byte_unit(value: Decimal) -> str | None:
     return None
 
 
-def _rounded_bytes(size: int) -> str:
+def readable_bytes(size: int) -> str:
+    """A size for people, rounded down to two decimals of its largest unit."""
     name = next((name for name, unit in _BYTES.items() if size >= unit), "B")
     return f"{plain((Decimal(size) / _BYTES[name]).quantize(_SHOWN, ROUND_FLOOR))}{name}"
