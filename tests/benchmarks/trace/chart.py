@@ -18,13 +18,13 @@ SERIES = {
 STYLE = """
 text { font: 12px system-ui, sans-serif; fill: #52514e }
 .title { font-size: 14px; font-weight: 600; fill: #0b0b0b }
-.value { font-size: 10px }
+.value { font-size: 10px; paint-order: stroke; stroke: #fcfcfb; stroke-width: 3px }
 .page { fill: #fcfcfb } .grid { stroke: #e1e0d9 } .axis { stroke: #8b8a84 }
 .lru { fill: #8b8a84 } .static { fill: #eda100 } .demand { fill: #eb6834 } .ours { fill: #2a78d6 }
 .dot { fill: #2a78d6; fill-opacity: .6; stroke: #fcfcfb }
 @media (prefers-color-scheme: dark) {
 text { fill: #c3c2b7 }
-.title { fill: #fff }
+.title { fill: #fff } .value { stroke: #1a1a19 }
 .page { fill: #1a1a19 } .grid { stroke: #383835 } .axis { stroke: #8b8a84 }
 .static { fill: #c98500 } .demand { fill: #d95926 } .ours { fill: #3987e5 }
 .dot { fill: #3987e5; stroke: #1a1a19 }
@@ -93,6 +93,8 @@ def _bars(comparisons: Mapping[float, Comparison], ceiling: float) -> list[str]:
     for tick in range(round(highest * 10) + 1):
         parts.append(_line(BARS, y(tick / 10), "grid"))
         parts.append(_text(BARS[0] - 6, y(tick / 10) + 4, f"{tick * 10}%", "end"))
+    parts.append(_line(BARS, y(ceiling), "axis", "4 4"))
+    parts.append(_text(BARS[0] + 4, y(ceiling) - 5, f"everything cached: {ceiling:.1%}", "start"))
     column = (BARS[1] - BARS[0]) / len(comparisons)
     width = column * 0.84 / len(SERIES)
     for pool, middle in _columns(BARS, list(comparisons)):
@@ -106,8 +108,6 @@ def _bars(comparisons: Mapping[float, Comparison], ceiling: float) -> list[str]:
             parts.append(_text(x + width / 2, y(rate) - 4, f"{rate * 100:.1f}", kind="value"))
         parts.append(_text(middle, base + 18, f"{pool:.0%}"))
     parts.append(_line(BARS, base, "axis"))
-    parts.append(_line(BARS, y(ceiling), "axis", "4 4"))
-    parts.append(_text(BARS[0] + 4, y(ceiling) - 5, f"everything cached: {ceiling:.1%}", "start"))
     caption = "pool, in per cent of the trace's distinct blocks"
     parts.append(_text(sum(BARS) / 2, HEIGHT - 10, caption))
     return parts

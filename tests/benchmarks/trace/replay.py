@@ -54,8 +54,9 @@ class Shelf:
 
     def acting_for(self, request: Request) -> AbstractContextManager[None]:
         """Within it, the pool serves this request's tenant; a stock pool serves anybody."""
-        owned = isinstance(self.pool, OwnedBlockPool)
-        return self.pool.acting_for(request) if owned else nullcontext()
+        if isinstance(self.pool, OwnedBlockPool):
+            return self.pool.acting_for(request)
+        return nullcontext()
 
     def room(self, tenant: int, idle_hits: int) -> int:
         """Blocks that this tenant may pin now, so many of them its own cached and idle ones."""

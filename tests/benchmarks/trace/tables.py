@@ -21,7 +21,10 @@ def markdown(results: Results, modes: Mapping[str, str], ceiling: float) -> str:
         chosen = {pool: c for (m, pool), c in results.items() if m == mode}
         parts += [f"**{heading}.** Prompt blocks found cached:", _aggregate(chosen)]
         if any("reserve alone" in c.served for c in chosen.values()):
-            parts += ["Each tenant: one LRU · elastic · its reserve alone.", _by_tenant(chosen)]
+            parts += [
+                "Each tenant, all its requests: one LRU · elastic · its reserve alone.",
+                _by_tenant(chosen),
+            ]
     parts += [f"A pool that holds everything: {ceiling:.1%}.", *_verdict(results)]
     return "\n\n".join(parts)
 

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from mooncake import BLOCK, Call
 from vllm.sampling_params import SamplingParams
+from vllm.v1.core.kv_cache_utils import BlockHash
 from vllm.v1.request import Request
 
 from saltwall_engine.salt_label import Grant, Owner, SaltLabel
@@ -34,7 +35,7 @@ class Workload:
     calls: Sequence[Call]
     shares: Sequence[float]  # of conversations, by tenant
     seed: int
-    _hashes: dict[tuple[int, int], bytes] = field(default_factory=dict, repr=False)
+    _hashes: dict[tuple[int, int], BlockHash] = field(default_factory=dict, repr=False)
 
     @cached_property
     def tenant_of(self) -> list[int]:
@@ -70,7 +71,7 @@ class Workload:
         call, tenant = self.calls[index], self.tenant_of[index]
         whole = call.input_length // BLOCK
 
-        def hash_new_blocks(request: Request) -> list[bytes]:
+        def hash_new_blocks(request: Request) -> list[BlockHash]:
             return [
                 self._prompt_hash(tenant, call.blocks[i]) if i < whole else _hash(-1, index, i)
                 for i in range(len(request.block_hashes), request.num_tokens // BLOCK)
@@ -85,12 +86,12 @@ class Workload:
             block_hasher=hash_new_blocks,
         )
 
-    def _prompt_hash(self, tenant: int, block: int) -> bytes:
+    def _prompt_hash(self, tenant: int, block: int) -> BlockHash:
         key = tenant, block
         if key not in self._hashes:
             self._hashes[key] = _hash(tenant, block)
         return self._hashes[key]
 
 
-def _hash(*parts: int) -> bytes:
-    return hashlib.sha256(repr(parts).encode()).digest()
+def _hash(*parts: int) -> BlockHash:
+    return BlockHash(hashlib.sha256(repr(parts).encode()).digest())
