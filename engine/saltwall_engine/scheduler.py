@@ -28,7 +28,7 @@ KEYS_VARIABLE = "SALTWALL_ENGINE_KEYS"
 STEP_VARIABLE = "SALTWALL_STEP_MS"
 DECODE_COST = 2
 """What a decoded token counts beside a prefill token (VTC)."""
-_UPCOMING = 4
+_UPCOMING = 8
 """Waiting requests for which a step under contention keeps tokens."""
 _TRIM_PER_STEP = 200
 """Idle blocks above a lowered ceiling that are evicted at once (well under a millisecond)."""

@@ -78,7 +78,7 @@ class Shares:
         """
         self.spare = tokens
         self._shares: dict[Account, int] = {}
-        for account in sorted(demands, key=lambda account: account.tokens):
+        for account in sorted(demands, key=lambda account: (account.tokens, account.running)):
             self._shares[account] = share = min(demands[account], self.spare)
             self.spare -= share
 
