@@ -52,7 +52,8 @@ def fitted(state: ApiState, prompt: Any, params: Any) -> Any:
     """The sampling parameters, with no more tokens to generate than the tenant's ceiling leaves.
 
     What vLLM's server fills in for an omitted `max_tokens` is all that the model's context leaves;
-    so that, or more, counts as omitted. `min_tokens` is a promise too.
+    so that, or more, counts as omitted (but on /v1/completions it is 16, which looks like any other
+    16). `min_tokens` is a promise too.
 
     Raises:
         VLLMValidationError: the prompt, or an explicit `max_tokens`, can never fit.

@@ -153,6 +153,70 @@ async def test_refusals_are_counted(rig: Rig) -> None:
     assert (await rig.state.usage())["refusals"]["does_not_fit"] == 2
 
 
+def completions(rig: Rig, prompt: int, **fields: Any) -> Any:
+    """A call of vLLM's own handler of /v1/completions, with neither tokenizer nor model."""
+    from vllm.entrypoints.openai.completion.protocol import CompletionRequest
+    from vllm.entrypoints.openai.completion.serving import OpenAIServingCompletion
+
+    async def render(_request: Any) -> list[Any]:
+        return [rig.prompt(prompt)]
+
+    server = bare(OpenAIServingCompletion, rig)
+    server.render_completion_request = render
+    return server._create_completion(CompletionRequest(prompt="Hi", **fields), None)
+
+
+def chat(rig: Rig, prompt: int, **fields: Any) -> Any:
+    """The same of /v1/chat/completions."""
+    from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+    from vllm.entrypoints.openai.chat_completion.serving import OpenAIServingChat
+
+    async def render(_request: Any) -> tuple[list[Any], list[Any]]:
+        return [], [rig.prompt(prompt)]
+
+    server = bare(OpenAIServingChat, rig)
+    server.render_chat_request = render
+    server.parser_cls, server.response_role = None, "assistant"
+    server._effective_chat_template_kwargs = lambda request: {}
+    request = ChatCompletionRequest(messages=[{"role": "user", "content": "Hi"}], **fields)
+    return server._create_chat_completion(request, None)
+
+
+def bare(kind: type[Any], rig: Rig) -> Any:
+    """One of vLLM's handlers over the upgraded client."""
+    server = kind.__new__(kind)
+    server.engine_client = rig.llm
+    server.model_config = SimpleNamespace(max_model_len=LONGEST, is_encoder_decoder=False)
+    server.models = SimpleNamespace(model_name=lambda lora: "demo", lora_requests={})
+    server._maybe_get_adapters = lambda request, **_: None
+    server.renderer = SimpleNamespace(tokenizer=object())
+    server.default_sampling_params, server.override_max_tokens = {}, None
+    server.request_logger = None
+    return server
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("route", [completions, chat])
+async def test_a_stream_is_refused_before_it_begins(
+    rig: Rig, route: Callable[..., Any], stream: bool
+) -> None:
+    """vLLM's handlers raise while the status line can still be 400, streamed or not."""
+    from vllm.exceptions import VLLMValidationError
+
+    with pytest.raises(VLLMValidationError, match="180 prompt tokens and 20 to generate"):
+        await route(rig, 180, max_tokens=20, stream=stream)
+    assert rig.taken == []
+
+
+async def test_what_vllms_server_fills_in_counts_as_omitted(rig: Rig) -> None:
+    """A chat without max_tokens is clamped, not refused."""
+    from vllm.v1.engine.exceptions import EngineGenerateError
+
+    with pytest.raises(EngineGenerateError):
+        await chat(rig, 100)
+    assert rig.taken[-1].max_tokens == 61
+
+
 async def test_vllms_server_answers_400_with_the_numbers(rig: Rig) -> None:
     """Through vLLM's own error handlers: an OpenAI error object, and the client's fault."""
     from fastapi import FastAPI
