@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import logging
 import os
 import platform
 import sys
@@ -65,7 +66,7 @@ def line(outcome: "Outcome") -> str:
         goal = f"{'>=' if outcome.more_is_better else '<='} {outcome.goal:.2f} "
         goal += "met" if outcome.met else "MISSED"
     return (
-        f"{outcome.subject:9} {outcome.case:34} {outcome.unit:9} {outcome.stock:10,.3g}"
+        f"{outcome.subject:9} {outcome.case:36} {outcome.unit:9} {outcome.stock:10,.3g}"
         f" {outcome.saltwall:10,.3g}  {outcome.ratio or ''!s:12} {outcome.noise or ''!s:12} {goal}"
     )
 
@@ -75,11 +76,11 @@ def main() -> None:
     options = arguments()
     sys.path.append(str(SUPPORT))
     import_module("bare_config").set_environment()
-    os.environ["VLLM_LOGGING_LEVEL"] = "ERROR"
+    logging.disable(logging.WARNING)  # vLLM's advice on models and devices that are not there
     described = machine()
     print(", ".join(f"{name} {value}" for name, value in described.items()))
     print(
-        f"{'subject':9} {'case':34} {'unit':9} {'stock':>10} {'saltwall':>10}  "
+        f"{'subject':9} {'case':36} {'unit':9} {'stock':>10} {'saltwall':>10}  "
         f"{'ratio':12} {'stock/stock':12} goal"
     )
     found: list[Outcome] = []

@@ -37,6 +37,10 @@ class Pool:
     def take(self, whose: Any, blocks: int) -> list[Any]:
         """Allocates as `KVCacheManager.allocate_slots` does."""
         pool = self.pool
+        if (
+            whose.num_computed_tokens
+        ):  # which it reads first, so that stock too has seen the request
+            raise AssertionError("the request has blocks")
         if not self.saltwall:
             return pool.get_new_blocks(blocks)
         before = pool.act_for(pool.holder_of(whose))
