@@ -16,6 +16,7 @@ from typing import Any
 from saltwall_engine.ledger import Account
 
 _URGENT_PER_STEP = 8
+_SLOT_LOOKS = 8
 
 
 def make_room(scheduler: Any) -> None:
@@ -58,11 +59,12 @@ def _for_running(scheduler: Any) -> tuple[Any, Account] | None:
     if not asked or (short <= 0 and not scheduler.shortfall):
         return None
     scheduler.shortfall = False
-    asking = max(asked, key=lambda account: account.draws(asked[account]))
     victim = _borrower(scheduler)
-    if victim is None:  # the shortage is made by tenants that grow past their own reserve
-        victim = max(asked, key=lambda a: (a.pinned + asked[a] - a.reserve) / a.weight)
-    return _newest(scheduler, victim), asking
+    if victim is not None:
+        return _newest(scheduler, victim), max(asked, key=lambda a: a.draws(asked[a]))
+    # Nobody is above its reserve: the shortage is made by tenants that grow past their own.
+    victim = max(asked, key=lambda a: (a.pinned + asked[a] - a.reserve) / a.weight)
+    return _newest(scheduler, victim), victim
 
 
 def step_pins(scheduler: Any) -> list[tuple[Any, int]]:
@@ -133,12 +135,12 @@ def _by_account(pins: list[tuple[Any, int]]) -> dict[Account, int]:
 def _for_slot(scheduler: Any) -> None:
     """Takes a slot from the tenant furthest above its share, for one below that waits for it."""
     waiting = scheduler.waiting
-    account = waiting.next_account
-    if account is None:
-        return
-    slots = scheduler.max_num_active_reqs
-    per_weight = slots / waiting.weight
-    if account.running + 1 > max(1, int(per_weight * account.weight)):
+    per_weight = scheduler.max_num_active_reqs / waiting.weight
+    for head in waiting.upcoming(_SLOT_LOOKS):
+        account = head.saltwall_holder.account
+        if account.running + 1 <= max(1, int(per_weight * account.weight)):
+            break
+    else:
         return
     running: dict[Account, int] = {}
     for request in scheduler.running:
@@ -147,8 +149,9 @@ def _for_slot(scheduler: Any) -> None:
     victim = max(running, key=lambda a: running[a] - per_weight * a.weight)
     if victim is account or running[victim] < max(2.0, per_weight * victim.weight + 1):
         return
-    if scheduler.fits_now(waiting.head(account)):
+    if scheduler.fits_now(head):
         _preempt(scheduler, _newest(scheduler, victim), account)
+        waiting.put_first(account)
 
 
 def _borrower(scheduler: Any) -> Account | None:

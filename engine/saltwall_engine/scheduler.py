@@ -115,7 +115,7 @@ class _Guarded(Scheduler):
 
     def schedule(self, *args: Any, **kwargs: Any) -> Any:
         """As stock's, after making room for what runs and for what is entitled to run."""
-        self.waiting.begin_pass()
+        self.waiting.begin_pass(stuck=not self.running)
         self.preempted_now.clear()
         self._prefill_tokens = 0
         unmet, self.kv_cache_manager.unmet = self.kv_cache_manager.unmet, None
@@ -326,19 +326,24 @@ class _Guarded(Scheduler):
                 self.waiting.close_pass()
             self.waiting.sit_out(account)
             return False
+        if not request.num_preemptions and not self._fits_ever(request):
+            return self._fail(request)
         ceiling = account.old_ceilings.get(request.request_id)
         most = self.blocks_for(request.num_tokens + self.num_lookahead_tokens)
         if most > self.ledger.allowance(account, 0, ceiling):
             pins, hits = self.predict(request)
             if pins > self.ledger.allowance(account, hits, ceiling):
-                if self._fits_ever(request):
-                    self.waiting.park(account, pins, hits)
-                else:
-                    self.waiting.sit_out(account)
-                    compat.fail(self, request, "the request no longer fits its tenant's quota")
+                if not self._fits_ever(request):
+                    return self._fail(request)
+                self.waiting.park(account, pins, hits)
                 return False
         self.waiting.admit(account)
         return True
+
+    def _fail(self, request: Any) -> bool:
+        self.waiting.sit_out(request.saltwall_holder.account)
+        compat.fail(self, request, "the request no longer fits its tenant's quota")
+        return False
 
     def _get_local_prefix_cache_hit(self, request: Any, *args: Any, **kwargs: Any) -> Any:
         """As stock's; what `predict` has just found is not looked up twice."""

@@ -13,12 +13,16 @@ from saltwall_engine.ledger import Account
 
 DEFAULT_STEP_MS = 100.0
 _FIRST_TOKENS = 256
-_MEMORY = 0.2
-"""How much the newest step counts in what is remembered."""
+_MEMORY = 0.95
+"""What is left of the weight of a step's measurement after the next one."""
 
 
 class StepBudget:
-    """The prefill tokens that fit a step of the target length, as far as seen."""
+    """The prefill tokens that fit a step of the target length, as far as seen.
+
+    A step takes a fixed time and some for each token; both are estimated by least squares over the
+    steps of late. Where the fixed time alone fills the target, half as much still goes to prefill.
+    """
 
     def __init__(
         self, target_ms: float, least: int, most: int, clock: Callable[[], float] = time.monotonic
@@ -32,15 +36,31 @@ class StepBudget:
         """
         self.target_ms, self.least, self.most = target_ms, least, most
         self.clock = clock
-        self._base_ms = 0.0
-        self._token_ms = target_ms / min(_FIRST_TOKENS, most)
         self._last = -inf
+        self._steps = 0
+        # Sums over steps of 1, tokens x and milliseconds y; two made-up steps to begin with.
+        x, y = float(min(_FIRST_TOKENS, most)), target_ms
+        self._n, self._x, self._y = 2.0, x, 1.1 * y
+        self._xx, self._xy = x * x, x * y
+
+    def _line(self) -> tuple[float, float]:
+        """The estimated fixed time of a step and the time of a token (milliseconds)."""
+        mean_x, mean_y = self._x / self._n, self._y / self._n
+        spread = self._xx / self._n - mean_x**2
+        together = self._xy / self._n - mean_x * mean_y
+        share = mean_y / max(mean_x, 1.0)
+        token = together / spread if spread > (0.05 * mean_x) ** 2 else share / 2
+        token = min(max(token, share / 10), share)  # time grows with tokens, and from above zero
+        return mean_y - token * mean_x, token
 
     def tokens(self) -> int:
         """Prefill tokens for the next step."""
         if not self.target_ms:
             return self.most
-        fit = (self.target_ms - self._base_ms) / self._token_ms
+        base, token = self._line()
+        fit = max(self.target_ms - base, min(base, self.target_ms) / 2) / token
+        self._steps += 1
+        fit *= 0.85 if self._steps % 2 else 1.0  # steps that differ tell the two times apart
         return int(max(self.least, min(fit, self.most)))
 
     def observe(self, began: float, prefill: int) -> None:
@@ -55,12 +75,13 @@ class StepBudget:
         self._last = now
         if not self.target_ms:
             return
-        if prefill < self.least:
-            self._base_ms += _MEMORY * (min(took, self.target_ms / 2) - self._base_ms)
-        else:
-            seen = max(took - self._base_ms, 0.1 * took) / prefill
-            seen = min(max(seen, self._token_ms / 4), self._token_ms * 4)  # one odd step in doubt
-            self._token_ms += _MEMORY * (seen - self._token_ms)
+        base, token = self._line()
+        took = min(took, 3 * (base + token * prefill))  # one odd step in doubt
+        self._n = self._n * _MEMORY + 1
+        self._x = self._x * _MEMORY + prefill
+        self._y = self._y * _MEMORY + took
+        self._xx = self._xx * _MEMORY + prefill * prefill
+        self._xy = self._xy * _MEMORY + prefill * took
 
 
 class Shares:

@@ -74,14 +74,20 @@ class TenantQueue(RequestQueue):
         self._size = 0
         self._pass = 1
         self._closed = False
+        self._first: Line | None = None
         self._peeked: tuple[Line, Any] | None = None
 
     # A pass: one look of the scheduler at what waits.
 
-    def begin_pass(self) -> None:
-        """Starts the next pass: who sat out is back, and some of the parked are looked at."""
+    def begin_pass(self, *, stuck: bool) -> None:
+        """Starts the next pass: who sat out is back, and some of the parked are looked at.
+
+        Args:
+            stuck: nothing runs, so that nothing will be released: the parked are tried in any case.
+        """
         self._pass += 1
         self._closed = False
+        self._first = None
         self._peeked = None
         emptied, self._emptied = self._emptied, []
         for line in emptied:
@@ -98,11 +104,15 @@ class TenantQueue(RequestQueue):
             account = line.account
             below = account.pinned < account.reserve and not self._pass % _RECLAIM_PASSES
             fits = self._pool.ledger.allowance(account, hits) >= pins
-            if fits or below or account.stored != stored:
+            if fits or below or stuck or account.stored != stored:
                 line.parked = None
                 self._list(line)
             else:
                 self._parked[line] = None
+
+    def put_first(self, account: Account) -> None:
+        """The tenant's head comes first in this pass: something was made free for it."""
+        self._first = self._lines[account]
 
     def close_pass(self) -> None:
         """Nothing more is tried in this pass."""
@@ -162,6 +172,9 @@ class TenantQueue(RequestQueue):
     def _next(self) -> Line | None:
         if self._closed:
             return None
+        first = self._first
+        if first is not None and first.requests and first.sits_out != self._pass:
+            return first
         for line in self.urgent:
             if line.sits_out != self._pass:
                 return line
@@ -192,12 +205,6 @@ class TenantQueue(RequestQueue):
         ]
         able.sort(key=lambda line: (not line.urgent, line.account.tokens))
         return [self._head(line) for line in able[:most]]
-
-    @property
-    def next_account(self) -> Account | None:
-        """The tenant to be tried next."""
-        line = self._next()
-        return line.account if line is not None else None
 
     # Who is active, for lifting a tenant that returns.
 
@@ -292,6 +299,8 @@ class TenantQueue(RequestQueue):
             self.peek_request()
         line, request = self._peeked  # type: ignore[misc]
         self._peeked = None
+        if line is self._first:
+            self._first = None
         self._remove(line, request)
         return request
 
