@@ -1,5 +1,6 @@
 """What engines are told: which generations of which tenants' salts they accept, and the quotas."""
 
+from collections.abc import Mapping
 from uuid import UUID
 
 from sqlalchemy import select
@@ -34,7 +35,7 @@ async def snapshot(
     epochs = await changes.read(tx)
     if earlier is not None and isinstance(earlier.quotas, Quotas):
         known = earlier.authorisation.epoch, earlier.quotas.epoch
-        if known == (epochs[changes.AUTHORISATION], epochs[changes.QUOTAS]):
+        if known == (epochs[changes.AUTHORISATION], epochs.get(changes.QUOTAS)):
             return earlier
     accepted = _ACTIVE.where(SaltRow.status.in_(("pending", "current", "retiring")))
     tenants: dict[UUID, set[int]] = {}
@@ -42,7 +43,7 @@ async def snapshot(
         tenants.setdefault(tenant_id, set()).add(generation)
     generations = {tenant: frozenset(accepted) for tenant, accepted in tenants.items()}
     authorisation = Authorisation(epochs[changes.AUTHORISATION], generations)
-    return Policy(name, Lease(lease_s), authorisation, await _quotas(tx, epochs[changes.QUOTAS]))
+    return Policy(name, Lease(lease_s), authorisation, await _quotas(tx, epochs))
 
 
 async def pending(tx: AsyncSession) -> list[tuple[UUID, int]]:
@@ -51,7 +52,10 @@ async def pending(tx: AsyncSession) -> list[tuple[UUID, int]]:
     return [(tenant_id, generation) for tenant_id, generation in rows]
 
 
-async def _quotas(tx: AsyncSession, epoch: int) -> Quotas | WireError:
+async def _quotas(tx: AsyncSession, epochs: Mapping[str, int]) -> Quotas | WireError | None:
+    epoch = epochs.get(changes.QUOTAS)
+    if epoch is None:
+        return None  # not upgraded yet: a schema without quotas, under a gateway that knows them
     try:
         return Quotas(epoch, {each.tenant_id: each.quota for each in await quotas.list_all(tx)})
     except WireError as error:

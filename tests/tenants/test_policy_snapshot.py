@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
-from sqlalchemy import update
+from sqlalchemy import text, update
 
 from saltwall_tenants import changes, policy, quotas, salts, tenants
 from saltwall_tenants.database import Database
@@ -137,3 +137,17 @@ async def test_an_unreadable_quota_is_looked_at_every_time(db: Database, acme: T
         await tx.execute(update(QuotaRow).values(reserve="30%"))
         mended = await policy.snapshot(tx, "demo", earlier=spoilt)
     assert isinstance(mended.quotas, Quotas)
+
+
+async def test_a_database_of_the_release_before_still_has_a_document(
+    db: Database, acme: Tenant
+) -> None:
+    """A gateway that was upgraded before its database goes on; there are no quotas to send."""
+    async with db.transaction() as tx:
+        await tx.execute(text("DROP TABLE quotas"))
+        await tx.execute(text("DELETE FROM changes WHERE section = 'quotas'"))
+    async with db.snapshot() as tx:
+        document = await policy.snapshot(tx, "demo")
+        assert await policy.snapshot(tx, "demo", earlier=document) == document
+    assert document.quotas is None
+    assert document.authorisation.tenants == {acme.id: {1}}
