@@ -91,5 +91,6 @@ def engine_config(
     config = VllmConfig(
         **{"model_config": described, "cache_config": cache, "scheduler_config": scheduler} | parts
     )
+    config.scheduler_config.async_scheduling = asynchronous  # vLLM's CPU platform turns it off
     config.structured_outputs_config.backend = "xgrammar"
     return config
