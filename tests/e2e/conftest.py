@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from flood.targets import STACK_POOL
 from recorder import Recorded, listening
 from running_stack import LEASE_S, Stack, running_stack
 
@@ -34,10 +35,11 @@ def spans() -> Iterator[tuple[str, list[Recorded]]]:
 
 @pytest.fixture(scope="session")
 def stack(tmp_path_factory: pytest.TempPathFactory, spans: Any) -> Iterator[Stack]:
-    """The running product; started once per test run."""
+    """The running product, started once per test run; with so few blocks that they can run out."""
     home = tmp_path_factory.mktemp("stack") / "home"
     with running_stack(
         home,
+        *STACK_POOL,
         SALTWALL_LEASE_SECONDS=str(LEASE_S),
         SALTWALL_LOG_LEVEL="debug",
         SALTWALL_OTLP_ENDPOINT=spans[0],

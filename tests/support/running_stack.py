@@ -148,13 +148,17 @@ class Stack:
 
 
 @contextmanager
-def running_stack(home: Path, **environment: str) -> Iterator[Stack]:
-    """Runs `saltwall up` on free ports until the end of the block."""
+def running_stack(home: Path, *flags: str, **environment: str) -> Iterator[Stack]:
+    """Runs `saltwall up` on free ports until the end of the block.
+
+    Args:
+        flags: further ones for vLLM.
+    """
     port, admin_port, engine_port = free_ports(3)
     environ = {k: v for k, v in os.environ.items() if not k.startswith(("SALTWALL_", "VLLM_"))}
     environ |= {"SALTWALL_HOME": str(home)} | environment
     argv = [*SALTWALL, "up", "--json", "--port", str(port), "--admin-port", str(admin_port)]
-    argv += ["--engine-port", str(engine_port), "--max-model-len", "4096"]
+    argv += ["--engine-port", str(engine_port), "--max-model-len", "4096", "--", *flags]
     home.mkdir(parents=True, exist_ok=True)
     log = (home / "up.log").open("w")
     process = subprocess.Popen(
