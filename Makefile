@@ -12,7 +12,7 @@ ARGS ?=
 TESTS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help up test conformance conformance-strict bench-flood bench-trace lint lock clean environment tools
+.PHONY: help up test conformance conformance-strict bench-engine bench-flood bench-trace lint lock clean environment tools
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 27
@@ -28,6 +28,9 @@ conformance: tools ## vLLM's own tests with Saltwall forced in: they end as on s
 
 conformance-strict: tools ## The same, with pool and ledger checked after every operation
 	@$(BIN)/python tests/conformance/run.py --strict
+
+bench-engine: tools ## Measure the engine beside stock vLLM: make bench-engine ARGS="--only hash,pool"
+	@$(BIN)/python tests/benchmarks/engine $(ARGS)
 
 bench-flood: tools ## Attack a tenant, on the real engine and on stock vLLM: make bench-flood ARGS="--help"
 	@PYTHONPATH=tests/support:tests/benchmarks $(BIN)/python -m flood $(ARGS)
