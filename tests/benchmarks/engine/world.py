@@ -79,4 +79,6 @@ def saltwall_core(tenants: list[Grant], **options: Any) -> Core:
     core = Core(engine_config(_model(), **options))
     core.scheduler.admission.replace({t.owner.tenant: frozenset({1}) for t in tenants})
     core.request_block_hasher = get_request_block_hasher(BLOCK, sha256_cbor)
+    if isinstance(core.scheduler, AsyncScheduler) is not options.get("asynchronous", False):
+        raise AssertionError("Saltwall's scheduler and stock's are of different kinds")
     return core
