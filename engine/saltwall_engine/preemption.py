@@ -11,6 +11,7 @@ step's needs are known before it begins, so that it never comes to that:
 """
 
 import time
+from collections.abc import Iterable
 from typing import Any
 
 from saltwall_engine.ledger import Account
@@ -25,10 +26,10 @@ def make_room(scheduler: Any) -> None:
     if scheduler.running and (waiting.urgent or not _ample(scheduler)):
         while (victim := _for_running(scheduler)) is not None:
             _preempt(scheduler, *victim)
-    for line in list(waiting.urgent)[:_URGENT_PER_STEP]:
-        _for_urgent(scheduler, line.account)
     if len(scheduler.running) >= scheduler.max_num_active_reqs:
         _for_slot(scheduler)
+    for line in list(waiting.urgent)[:_URGENT_PER_STEP]:
+        _for_urgent(scheduler, line.account)
 
 
 def _ample(scheduler: Any) -> bool:
@@ -124,34 +125,40 @@ def _for_urgent(scheduler: Any, account: Account) -> None:
         _preempt(scheduler, _newest(scheduler, victim), account)
 
 
-def _by_account(pins: list[tuple[Any, int]]) -> dict[Account, int]:
-    asked: dict[Account, int] = {}
-    for request, blocks in pins:
+def _by_account(counts: Iterable[tuple[Any, int]]) -> dict[Account, int]:
+    """Adds up what is counted of each request, by its tenant."""
+    sums: dict[Account, int] = {}
+    for request, count in counts:
         account = request.saltwall_holder.account
-        asked[account] = asked.get(account, 0) + blocks
-    return asked
+        sums[account] = sums.get(account, 0) + count
+    return sums
 
 
 def _for_slot(scheduler: Any) -> None:
-    """Takes a slot from the tenant furthest above its share, for one below that waits for it."""
+    """Takes a slot from a tenant that has more than its share, for one with less that waits.
+
+    If that one lacks blocks too, and is below its reserve, they are reclaimed first: whoever gives
+    way for them leaves a slot as well.
+    """
     waiting = scheduler.waiting
     per_weight = scheduler.max_num_active_reqs / waiting.weight
+
+    def entitled(account: Account) -> int:
+        return max(1, int(per_weight * account.weight))
+
+    running = _by_account((request, 1) for request in scheduler.running)
+    victim = max(running, key=lambda account: running[account] - entitled(account))
     for head in waiting.upcoming(_SLOT_LOOKS):
         account = head.saltwall_holder.account
-        if account.running + 1 <= max(1, int(per_weight * account.weight)):
-            break
-    else:
-        return
-    running: dict[Account, int] = {}
-    for request in scheduler.running:
-        other = request.saltwall_holder.account
-        running[other] = running.get(other, 0) + 1
-    victim = max(running, key=lambda a: running[a] - per_weight * a.weight)
-    if victim is account or running[victim] < max(2.0, per_weight * victim.weight + 1):
-        return
-    if scheduler.fits_now(head):
-        _preempt(scheduler, _newest(scheduler, victim), account)
-        waiting.put_first(account)
+        if account.running >= entitled(account):
+            continue
+        if not scheduler.fits_now(head):
+            if account.pinned < account.reserve:
+                waiting.reclaim_for(account)
+        elif running[victim] > entitled(victim):
+            _preempt(scheduler, _newest(scheduler, victim), account)
+            waiting.put_first(account)
+            return
 
 
 def _borrower(scheduler: Any) -> Account | None:

@@ -135,11 +135,16 @@ class TenantQueue(RequestQueue):
         self._unpark(line)
         line.sits_out = self._pass
         if reclaim and account.pinned < account.reserve:
-            line.urgent = True
-            self.urgent[line] = None
+            self.reclaim_for(account)
         else:
             line.parked = pins, hits, account.stored
             self._parked[line] = None
+
+    def reclaim_for(self, account: Account) -> None:
+        """Blocks shall be reclaimed for the head of this tenant, which is below its reserve."""
+        line = self._lines[account]
+        line.urgent = True
+        self.urgent[line] = None
 
     def admit(self, account: Account) -> None:
         """The tenant's head is being admitted: what follows it is not urgent for that."""
