@@ -12,7 +12,7 @@ from uuid import UUID
 
 from saltwall_tenants.wire import Capacity, Quotas, WireError
 
-CHANGES_PER_CALL = 200
+CHANGES_PER_CALL = 150
 """Tenants per call into the engine core, so that a call stays near a millisecond."""
 
 _log = logging.getLogger("vllm.saltwall")
