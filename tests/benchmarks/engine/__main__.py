@@ -22,7 +22,8 @@ SUBJECTS = {
 }
 """The module of each; its `outcomes(quick)` measures."""
 
-SUPPORT = Path(__file__).parents[2] / "support"
+BENCHMARKS = Path(__file__).parents[1]
+SUPPORT = BENCHMARKS.parent / "support"
 
 
 def arguments() -> argparse.Namespace:
@@ -74,7 +75,7 @@ def line(outcome: "Outcome") -> str:
 def main() -> None:
     """Measures, printing each outcome as soon as there is one."""
     options = arguments()
-    sys.path.append(str(SUPPORT))
+    sys.path += [str(BENCHMARKS), str(SUPPORT)]
     import_module("bare_config").set_environment()
     logging.disable(logging.WARNING)  # vLLM's advice on models and devices that are not there
     described = machine()

@@ -1,7 +1,8 @@
 """`schedule()`: vLLM's own scheduler against Saltwall's, with requests that decode.
 
-Each running request is another tenant's, and they take their next blocks at different steps. The
-model is left out; what it would have answered is fed back, and measured apart ("its output").
+Each running request is another tenant's, which has a ceiling and a reserve of half of what it comes
+to hold, and they take their next blocks at different steps. The model is left out; what it would
+have answered is fed back, and measured apart ("its output").
 """
 
 from collections.abc import Iterator
@@ -10,6 +11,8 @@ from typing import Any
 from bare_core import BLOCK, Core
 from paired import Outcome, Side, Stopwatch, measure
 from world import prompt, request, saltwall_core, stock_core, tenant
+
+from saltwall_engine.ledger import Quota
 
 GOAL = 1.1
 RUNNING, WAITING, ROUNDS = (64, 256, 1024), (256, 10_000), 20
@@ -29,6 +32,10 @@ def _decoding(saltwall: bool, running: int, waiting: int, steps: int, asynchrono
         "model_len": 2048,
     }
     core = saltwall_core(tenants, **options) if saltwall else stock_core(**options)
+    if saltwall:
+        quota = Quota(reserve=options["blocks"] // running // 2, ceiling=options["blocks"] // 2)
+        for whose in tenants[:running]:
+            core.scheduler.set_quota(whose.owner.tenant, quota)
     hasher = core.request_block_hasher
 
     def add(number: int) -> None:
