@@ -21,22 +21,37 @@ class Core:
     runner's answer is token 7 for every scheduled request.
     """
 
-    def __init__(self, config: Any, scheduler_class: Any = None) -> None:
+    def __init__(self, config: Any, scheduler_class: Any = None, window: int | None = None) -> None:
+        """
+        Args:
+            config: a VllmConfig.
+            scheduler_class: another than Saltwall's.
+            window: a second KV cache group, whose layers attend to so many tokens only.
+        """
         import torch
         from vllm.utils.hashing import sha256_cbor
         from vllm.v1.core import kv_cache_utils
-        from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
+        from vllm.v1.kv_cache_interface import (
+            FullAttentionSpec,
+            KVCacheConfig,
+            KVCacheGroupSpec,
+            SlidingWindowSpec,
+        )
         from vllm.v1.structured_output import StructuredOutputManager
 
         from saltwall_engine.scheduler import scheduler_class as ours
 
-        spec = FullAttentionSpec(block_size=BLOCK, num_kv_heads=1, head_size=1, dtype=torch.float32)
+        shape = {"block_size": BLOCK, "num_kv_heads": 1, "head_size": 1, "dtype": torch.float32}
+        groups = [KVCacheGroupSpec(["layer"], FullAttentionSpec(**shape))]
+        if window is not None:
+            windowed = SlidingWindowSpec(**shape, sliding_window=window)
+            groups.append(KVCacheGroupSpec(["windowed"], windowed))
         self.scheduler = (scheduler_class or ours)(
             vllm_config=config,
             kv_cache_config=KVCacheConfig(
                 num_blocks=config.cache_config.num_gpu_blocks,
                 kv_cache_tensors=[],
-                kv_cache_groups=[KVCacheGroupSpec(["layer"], spec)],
+                kv_cache_groups=groups,
             ),
             structured_output_manager=StructuredOutputManager(config),
             block_size=BLOCK,
@@ -57,8 +72,10 @@ class Core:
     def _send_abort_outputs(self, requests: list[Any]) -> None:
         self.refused += [request.request_id for request in requests]
 
-    def request(self, tokens: list[int], cache_salt: Any, *, hasher: Any = None) -> Any:
-        """A real Request of one more output token."""
+    def request(
+        self, tokens: list[int], cache_salt: Any, *, hasher: Any = None, **sampling: Any
+    ) -> Any:
+        """A real Request, of one more output token unless the sampling parameters say more."""
         from vllm.sampling_params import SamplingParams
         from vllm.v1.request import Request
 
@@ -66,7 +83,7 @@ class Core:
         return Request(
             request_id=f"r{self.count}",
             prompt_token_ids=tokens,
-            sampling_params=SamplingParams(max_tokens=1),
+            sampling_params=SamplingParams(**{"max_tokens": 1} | sampling),
             pooling_params=None,
             cache_salt=SaltLabel(cache_salt) if isinstance(cache_salt, Grant) else cache_salt,
             block_hasher=hasher or self.request_block_hasher,

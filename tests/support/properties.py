@@ -1,12 +1,17 @@
-"""How long the property tests look: seconds in CI, as long as it takes with SALTWALL_LONG=1."""
+"""How long the property tests look: seconds in CI, as long as it takes with SALTWALL_LONG=1.
+
+What CI finds it reports as found, with the way to reproduce it; SALTWALL_SHRINK=1 takes the minutes
+to make it small.
+"""
 
 import os
 from typing import Any
 
-from hypothesis import HealthCheck, seed, settings
+from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 LONG = bool(os.environ.get("SALTWALL_LONG"))
+SHRINK = LONG or bool(os.environ.get("SALTWALL_SHRINK"))
 
 
 def seeds(few: int, many: int) -> list[int]:
@@ -22,12 +27,20 @@ def effort(examples: int, many: int, steps: int = 50) -> settings:
         deadline=None,
         database=None,
         print_blob=True,
+        phases=[Phase.explicit, Phase.generate, *([Phase.shrink] if SHRINK else [])],
+        report_multiple_bugs=False,
         suppress_health_check=list(HealthCheck),
     )
 
 
-def run_machine(machine: Any, number: int, how: settings) -> None:
+def run_machine(machine: Any, number: int, how: settings, least: int = 0) -> None:
     """Runs a state machine from a seed; the same seed tries the same things.
+
+    Args:
+        machine: the machine's class.
+        number: the seed.
+        how: how many examples, and of how many steps at most.
+        least: of how many steps at least; left to itself, hypothesis stops early mostly.
 
     Raises:
         AssertionError: what the machine found, shrunk.
@@ -37,4 +50,4 @@ def run_machine(machine: Any, number: int, how: settings) -> None:
         pass
 
     Seeded.__name__ = machine.__name__
-    run_state_machine_as_test(seed(number)(Seeded), settings=how)
+    run_state_machine_as_test(seed(number)(Seeded), settings=how, _min_steps=least)
