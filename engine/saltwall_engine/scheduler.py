@@ -30,6 +30,8 @@ DECODE_COST = 2
 """What a decoded token counts beside a prefill token (VTC)."""
 _UPCOMING = 8
 """Waiting requests for which a step under contention keeps tokens."""
+_FAILURES_PER_PASS = 256
+"""Lines that one step may find short of blocks or tokens."""
 _TRIM_PER_STEP = 200
 """Idle blocks above a lowered ceiling that are evicted at once (well under a millisecond)."""
 
@@ -99,7 +101,7 @@ class _Guarded(Scheduler):
         self.decode_blocks = self.blocks_for(self._decode_tokens + self.num_lookahead_tokens)
         self._needs = blocks_for(groups_of(self), self.max_model_len)
         self._scheduling = False
-        self._prefill_tokens = 0
+        self._prefill_tokens = self._failures = 0
         self._hit: tuple[Any, Any] | None = None
         self._trimming: set[Account] = set()
         self.vector_digest = block_hash.vector_digest()
@@ -117,7 +119,7 @@ class _Guarded(Scheduler):
         """As stock's, after making room for what runs and for what is entitled to run."""
         self.waiting.begin_pass(stuck=not self.running)
         self.preempted_now.clear()
-        self._prefill_tokens = 0
+        self._prefill_tokens = self._failures = 0
         unmet, self.kv_cache_manager.unmet = self.kv_cache_manager.unmet, None
         if unmet is not None:
             self._note_unmet(unmet)
@@ -322,10 +324,8 @@ class _Guarded(Scheduler):
             self.waiting.sit_out(account)
             return False
         if self.shares is not None and self.shares.of(account) <= 0:
-            if self.shares.exhausted:
-                self.waiting.close_pass()
             self.waiting.sit_out(account)
-            return False
+            return self._passed_over(self.shares.exhausted)
         if not request.num_preemptions and not self._fits_ever(request):
             return self._fail(request)
         ceiling = account.old_ceilings.get(request.request_id)
@@ -336,9 +336,16 @@ class _Guarded(Scheduler):
                 if not self._fits_ever(request):
                     return self._fail(request)
                 self.waiting.park(account, pins, hits)
-                return False
+                return self._passed_over()
         self.waiting.admit(account)
         return True
+
+    def _passed_over(self, finished: bool = False) -> bool:
+        """Bounds what one pass may cost; who is not tried in it is so in the next."""
+        self._failures += 1
+        if finished or self._failures >= _FAILURES_PER_PASS:
+            self.waiting.close_pass()
+        return False
 
     def _fail(self, request: Any) -> bool:
         self.waiting.sit_out(request.saltwall_holder.account)
