@@ -126,6 +126,11 @@ def saltwall_set_quotas(self: Any, changes: list[Any]) -> None:
         self.scheduler.set_quota(UUID(hex=tenant), quota)
 
 
+def saltwall_trim(self: Any) -> int:
+    """Evicts some idle blocks above lowered ceilings; returns how many tenants have more."""
+    return int(self.scheduler.trim())
+
+
 def saltwall_usage(self: Any, start: int, limit: int) -> dict[str, Any]:
     """Some tenants' accounts, and with the first of them what is counted for all (`usage.py`)."""
     tenants = usage.page(self.scheduler, start, limit)
@@ -139,6 +144,7 @@ _CALLS = (
     saltwall_purge,
     saltwall_renew,
     saltwall_set_quotas,
+    saltwall_trim,
     saltwall_usage,
 )
 

@@ -123,9 +123,7 @@ class _Guarded(Scheduler):
         unmet, self.kv_cache_manager.unmet = self.kv_cache_manager.unmet, None
         if unmet is not None:
             self._note_unmet(unmet)
-        for account in list(self._trimming):
-            if self.kv_cache_manager.block_pool.trim(account, _TRIM_PER_STEP):
-                self._trimming.discard(account)
+        self.trim()
         self.shares = self._share_step()
         if self.connector is None:
             make_room(self)
@@ -413,9 +411,20 @@ class _Guarded(Scheduler):
                     admitted = request.num_computed_tokens or request.num_preemptions
                     if admitted and request.saltwall_holder.account is account:
                         account.old_ceilings.setdefault(request.request_id, before.ceiling)
-            if not pool.trim(account, _TRIM_PER_STEP):
-                self._trimming.add(account)
+            self._trimming.add(account)
+            self.trim()
         self.waiting.unpark(account)
+
+    def trim(self) -> int:
+        """Evicts some of what tenants hold idle above lowered ceilings.
+
+        Returns:
+            How many tenants still do.
+        """
+        for account in list(self._trimming)[:1]:
+            if self.kv_cache_manager.block_pool.trim(account, _TRIM_PER_STEP):
+                self._trimming.discard(account)
+        return len(self._trimming)
 
     def check_integrity(self) -> None:
         """Raises:

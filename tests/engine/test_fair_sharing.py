@@ -260,3 +260,19 @@ def test_steps_stay_bounded_while_another_was_there_a_minute_ago(make_core: Make
     assert queue.contended
     now[0] = RECENT_S + 1
     assert not queue.contended
+
+
+async def test_a_lowered_ceiling_is_in_force_without_any_step(make_core: MakeCore) -> None:
+    """An idle engine gives up what its tenants hold above a lowered ceiling, call by call."""
+    core = make_core(running=4, blocks=500, step_tokens=2048, model_len=2048)
+    for i in range(4):
+        core.serve(core.request(prompt(i, 100), grant(ACME)))
+    ledger = core.scheduler.ledger
+    assert ledger.account(ACME).idle == 400
+    await core.call_utility_async("saltwall_set_quotas", [[ACME.hex, 0, 10, 1.0, True]])
+    calls = 1
+    while await core.call_utility_async("saltwall_trim"):
+        calls += 1
+    assert calls > 1
+    assert ledger.account(ACME).held == 10
+    core.scheduler.check_integrity()
