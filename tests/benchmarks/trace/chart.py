@@ -18,13 +18,13 @@ SERIES = {
 STYLE = """
 text { font: 12px system-ui, sans-serif; fill: #52514e }
 .title { font-size: 14px; font-weight: 600; fill: #0b0b0b }
-.value { font-size: 10px; paint-order: stroke; stroke: #fcfcfb; stroke-width: 3px }
+.value { font-size: 10px }
 .page { fill: #fcfcfb } .grid { stroke: #e1e0d9 } .axis { stroke: #8b8a84 }
 .lru { fill: #8b8a84 } .static { fill: #eda100 } .demand { fill: #eb6834 } .ours { fill: #2a78d6 }
 .dot { fill: #2a78d6; fill-opacity: .6; stroke: #fcfcfb }
 @media (prefers-color-scheme: dark) {
 text { fill: #c3c2b7 }
-.title { fill: #fff } .value { stroke: #1a1a19 }
+.title { fill: #fff }
 .page { fill: #1a1a19 } .grid { stroke: #383835 } .axis { stroke: #8b8a84 }
 .static { fill: #c98500 } .demand { fill: #d95926 } .ours { fill: #3987e5 }
 .dot { fill: #3987e5; stroke: #1a1a19 }
