@@ -24,10 +24,10 @@ test: tools lint ## Lint, then run all tests; some of them: make test TESTS=test
 	@$(BIN)/python -m pytest $(TESTS)
 
 conformance: tools ## vLLM's own tests with Saltwall forced in: they end as on stock vLLM
-	@$(BIN)/python tests/conformance/run.py
+	@$(BIN)/python tests/conformance/run.py $(ARGS)
 
 conformance-strict: tools ## The same, with pool and ledger checked after every operation
-	@$(BIN)/python tests/conformance/run.py --strict
+	@$(BIN)/python tests/conformance/run.py --strict $(ARGS)
 
 bench-engine: tools ## Measure the engine beside stock vLLM: make bench-engine ARGS="--only hash,pool"
 	@$(BIN)/python tests/benchmarks/engine $(ARGS)

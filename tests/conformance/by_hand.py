@@ -6,6 +6,8 @@ Each of these tests, and no other, gets what it needs, by name:
 - some hand free blocks to a request as its cached ones, or write into the hash table: Saltwall
   serves no block that no tenant holds, so the blocks become the tenant's just before they are used;
 - some put requests into the scheduler without `add_request`;
+- one has an auxiliary output, refused at boot, look up blocks on nobody's behalf, and requests that
+  outgrow its pool of four blocks: Saltwall refuses what never fits;
 - one makes an allocation fail that was foreseen to succeed, and looks at how vLLM then preempts in
   the middle of a step, which Saltwall does not: there, it may.
 """
@@ -42,6 +44,9 @@ ADD_REQUESTS_BY_HAND = {
     "test_update_from_output_routes_multi_position_sampling_masks",
     "test_update_from_output_routes_sampling_masks_by_request",
 }
+LOOK_UP_FOR_NOBODY = OUTGROW_THE_POOL = {
+    "test_evicted_blocks_release_their_auxiliary_outputs_past_capacity"
+}
 FAIL_AN_ALLOCATION = {"test_allocation_retry_waits_for_fence_then_succeeds"}
 
 
@@ -58,9 +63,14 @@ def _reach_past(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
     if name in WRITE_THE_HASH_TABLE:
         looking = _claiming(OwnedBlockPool.get_cached_block)
         monkeypatch.setattr(OwnedBlockPool, "get_cached_block", looking)
+    if name in LOOK_UP_FOR_NOBODY:
+        looking = _for_the_tenant(OwnedBlockPool.get_cached_block)
+        monkeypatch.setattr(OwnedBlockPool, "get_cached_block", looking)
     for cls in forced.OURS.values():
         if name in ADD_REQUESTS_BY_HAND:
             monkeypatch.setattr(cls, "update_from_output", _arriving(cls.update_from_output))
+        if name in OUTGROW_THE_POOL:
+            monkeypatch.setattr(cls, "_fits_ever", lambda self, request: True)
         if name in FAIL_AN_ALLOCATION:
             stocks = Scheduler._request_blocks_can_be_freed
             monkeypatch.setattr(cls, "_request_blocks_can_be_freed", stocks)
@@ -120,5 +130,16 @@ def _claiming(get_cached_block: Any) -> Any:
         self.holders = [known or holder for known in self.holders]
         self.filled_by_hand = True  # its blocks are cached, and not in the ledger
         return get_cached_block(self, block_hash, kv_cache_group_ids)
+
+    return wrapped
+
+
+def _for_the_tenant(get_cached_block: Any) -> Any:
+    def wrapped(self: Any, block_hash: Any, kv_cache_group_ids: list[int]) -> Any:
+        before = self.act_for(self.holder(forced.GRANT.owner))
+        try:
+            return get_cached_block(self, block_hash, kv_cache_group_ids)
+        finally:
+            self.act_for(before)
 
     return wrapped

@@ -5,15 +5,23 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import pytest
+import vllm
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Adds `--outcomes`."""
+    """Adds `--outcomes` and `--vllm`."""
     parser.addoption("--outcomes", type=Path, required=True, help="the file to write")
+    parser.addoption("--vllm", required=True, help="the version that is to be tested")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Starts the record."""
+    """Starts the record.
+
+    Raises:
+        UsageError: another vLLM was found than the one to be tested.
+    """
+    if vllm.__version__.partition("+")[0] != config.getoption("--vllm"):
+        raise pytest.UsageError(f"this is vLLM {vllm.__version__}, from {vllm.__file__}")
     record = config.getoption("--outcomes").open("w", encoding="utf-8", buffering=1)
     config.pluginmanager.register(_Recorder(record))
     config.add_cleanup(record.close)

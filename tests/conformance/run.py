@@ -4,6 +4,9 @@
     python tests/conformance/run.py --strict    and its ledger checked all along: conformance-strict
     python tests/conformance/run.py --record    stock vLLM, to write the list to compare with
 
+With `--vllm VERSION` the Python code of that version's source distribution stands in for the
+installed vLLM: enough for these tests.
+
 Exits with 0 when every test ends as on stock, with 1 when one does not, with 2 when they could not
 be run.
 """
@@ -40,17 +43,18 @@ class RunError(Exception):
     """The tests could not be run; the message says why."""
 
 
-def run_tests(place: Path, mode: str) -> Records:
+def run_tests(place: Path, mode: str, version: str, sources: bool) -> Records:
     """Runs the tests in a pytest of their own, with a line of progress for each file."""
     record, log = place / f"{mode}.jsonl", place / f"{mode}.log"
     record.unlink(missing_ok=True)
     command = [
         *(sys.executable, "-m", "pytest", "-c", "pytest.ini", "--rootdir", ".", "--noconftest"),
-        *("-p", "no:cacheprovider", "-q", "--tb", "short", "--outcomes", str(record)),
+        *("-p", "no:cacheprovider", "-q", "--tb", "short", "--continue-on-collection-errors"),
+        *("--outcomes", str(record), "--vllm", version),
         *(word for name in ("pytest_timeout", "outcomes", *PLUGINS[mode]) for word in ("-p", name)),
         *workplace.FILES,
     ]
-    environment = workplace.environment(place, os.environ)
+    environment = workplace.environment(place, sources, os.environ)
     with log.open("w") as output:
         process = subprocess.Popen(
             command, cwd=place, env=environment, stdout=output, stderr=subprocess.STDOUT
@@ -142,16 +146,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--strict", action="store_true", help="check the ledger all along")
     parser.add_argument("--record", action="store_true", help="run stock vLLM and write its list")
+    parser.add_argument("--vllm", metavar="VERSION", help="another version than the installed one")
     arguments = parser.parse_args()
     if arguments.record and arguments.strict:
         parser.error("stock vLLM has no ledger to check")
-    version = workplace.vllm_version()
+    version = arguments.vllm or workplace.vllm_version()
     mode = "stock" if arguments.record else "strict" if arguments.strict else "forced"
     try:
         place = sdist.fetch(version, CACHE)
         workplace.furnish(place)
         print(f"vLLM {version}'s own tests, {mode}, in {place} ...", flush=True)
-        records = run_tests(place, mode)
+        records = run_tests(place, mode, version, sources=bool(arguments.vllm))
     except (sdist.SdistError, RunError) as error:
         print(error, file=sys.stderr)
         return 2

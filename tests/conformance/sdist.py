@@ -1,4 +1,4 @@
-"""vLLM's source distribution: fetched by pip, pinned by hash, never built, `tests/` unpacked."""
+"""vLLM's source distribution: fetched by pip, pinned by hash, unpacked, never built."""
 
 import os
 import re
@@ -25,17 +25,17 @@ def pin(version: str) -> Path:
     if not path.exists():
         known = ", ".join(sorted(p.stem.removeprefix("vllm-") for p in HERE.glob("vllm-*.txt")))
         raise SdistError(
-            f"vLLM {version} is installed, and its source distribution is not pinned (pinned: "
-            f"{known}): see tests/conformance/README.md on how to add a version"
+            f"the source distribution of vLLM {version} is not pinned (pinned: {known}): "
+            "tests/conformance/README.md says how to add a version"
         )
     return path
 
 
 def fetch(version: str, cache: Path) -> Path:
-    """Downloads the source distribution into `cache`, unless its `tests/` are there already.
+    """Downloads the source distribution and unpacks it into `cache`, unless it is there already.
 
     Returns:
-        The directory that holds `tests/`.
+        The directory that holds `tests/`, and vLLM's Python code as `sources/vllm/`.
 
     Raises:
         SdistError: pip failed, or the version is not pinned.
@@ -50,7 +50,7 @@ def fetch(version: str, cache: Path) -> Path:
     try:
         _download(requirement, work)
         (archive,) = work.glob("*.tar.gz")
-        _unpack_tests(archive, work / "unpacked")
+        _unpack(archive, work / "unpacked")
         try:
             (work / "unpacked").rename(target)
         except OSError:
@@ -78,15 +78,19 @@ def _download(requirement: Path, work: Path) -> None:
         )
 
 
-def _unpack_tests(archive: Path, target: Path) -> None:
-    """Unpacks the files under `tests/` alone, without their modes and owners."""
+def _unpack(archive: Path, target: Path) -> None:
+    """Unpacks the two folders that are used, without modes and owners.
+
+    vLLM's code gets a parent of its own: beside `tests/` it would hide the installed vLLM.
+    """
+    places = {"tests": target / "tests", "vllm": target / "sources" / "vllm"}
     with tarfile.open(archive) as sdist:
         for member in sdist:
-            inner = member.name.partition("/")[2]
-            content = sdist.extractfile(member) if inner.startswith("tests/") else None
+            folder, _, inner = member.name.partition("/")[2].partition("/")
+            content = sdist.extractfile(member) if folder in places and inner else None
             if content is not None:
-                path = target / inner
+                path = places[folder] / inner
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(content.read())
-    if not (target / "tests").is_dir():
-        raise SdistError(f"{archive.name} holds no tests/")
+    if not all(place.is_dir() for place in places.values()):
+        raise SdistError(f"{archive.name} lacks {' or '.join(places)}")

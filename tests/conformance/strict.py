@@ -1,8 +1,8 @@
 """A pytest plugin that checks pool, ledger and queues all along, beside `forced`.
 
 After every operation on a pool of at most 1,000 blocks, and of a scheduler after each `schedule`
-and `update_from_output`, `check_integrity` must find nothing. An operation within another one is
-not followed by a check, since its caller is half done.
+and `update_from_output`, `check_integrity` must find nothing, and no alarm may have been raised. An
+operation within another one is not followed by a check, since its caller is half done.
 """
 
 from typing import Any
@@ -50,6 +50,7 @@ def _checking_scheduler(method: Any) -> Any:
         result = method(self, *args, **kwargs)
         if self.connector is None:
             self.check_integrity()
+            assert not self.alarms
         else:  # refused at boot; with one, finished requests stay until their blocks are sent
             self.waiting.check_integrity()
             check(self.kv_cache_manager.block_pool)

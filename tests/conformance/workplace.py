@@ -82,20 +82,25 @@ def furnish(place: Path) -> None:
     (place / "pytest.ini").write_text(_SETTINGS)
 
 
-def environment(place: Path, outer: Mapping[str, str]) -> dict[str, str]:
-    """The environment of the tests: nothing of this machine's caches, settings or network."""
+def environment(place: Path, sources: bool, outer: Mapping[str, str]) -> dict[str, str]:
+    """The environment of the tests: nothing of this machine's caches, settings, GPUs or network.
+
+    Args:
+        place: where they run.
+        sources: use the source distribution's Python code, not the installed vLLM.
+        outer: this process's environment.
+    """
+    path = [str(HERE), str(place / "sources") if sources else "", outer.get("PYTHONPATH", "")]
     ours = {k: v for k, v in outer.items() if not k.startswith(("VLLM_", "SALTWALL_", "HF_"))}
     for name in ("PYTEST_ADDOPTS", "PYTEST_PLUGINS", "PYTHONHASHSEED"):
         ours.pop(name, None)
     return ours | {
-        "CUDA_VISIBLE_DEVICES": "",
         "HF_HOME": str(place / "huggingface"),
         "HF_HUB_OFFLINE": "1",
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-        "PYTHONPATH": os.pathsep.join(
-            [str(HERE), *filter(None, [outer.get("PYTHONPATH")])],
-        ),
+        "PYTHONPATH": os.pathsep.join(filter(None, path)),
         "VLLM_CACHE_ROOT": str(place / "cache"),
         "VLLM_CONFIG_ROOT": str(place / "config"),
         "VLLM_PLUGINS": "",  # the entry point stays out: what is forced in is forced in by hand
+        "VLLM_TARGET_DEVICE": "cpu",
     }
