@@ -48,7 +48,7 @@ class Account:
     """What one tenant holds, waits for and has been through. Only the `Ledger` moves blocks."""
 
     __slots__ = (
-        "active",
+        "backlogged",
         "cache",
         "ceiling",
         "evictable",
@@ -79,7 +79,7 @@ class Account:
         """Unfinished requests, and those of them that wait."""
         self.tokens = 0.0
         """The virtual token counter: tokens served, over the weight."""
-        self.active = False
+        self.backlogged = False
         self.stored = 0
         """How often blocks became cached."""
         self.hit_tokens = self.missed_tokens = 0

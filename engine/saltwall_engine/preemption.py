@@ -11,7 +11,7 @@ step's needs are known before it begins, so that it never comes to that:
 """
 
 import time
-from collections.abc import Iterable
+from heapq import heapify, heappop, heapreplace
 from typing import Any
 
 from saltwall_engine.ledger import Account
@@ -23,13 +23,15 @@ _SLOT_LOOKS = 8
 def make_room(scheduler: Any) -> None:
     """Preempts what has to give way, so that every running request gets its blocks in this step."""
     waiting = scheduler.waiting
-    if scheduler.running and (waiting.urgent or not _ample(scheduler)):
-        while (victim := _for_running(scheduler)) is not None:
-            _preempt(scheduler, *victim)
     if len(scheduler.running) >= scheduler.max_num_active_reqs:
         _for_slot(scheduler)
+    if not scheduler.running or (not waiting.urgent and _ample(scheduler)):
+        return
+    while _Room(scheduler).for_running():  # who gave way left tokens, which others now spend
+        pass
+    room = _Room(scheduler)
     for line in list(waiting.urgent)[:_URGENT_PER_STEP]:
-        _for_urgent(scheduler, line.account)
+        room.for_waiting(line.account)
 
 
 def _ample(scheduler: Any) -> bool:
@@ -46,29 +48,99 @@ def _ample(scheduler: Any) -> bool:
     return all(account.ceiling - account.pinned >= most for account in accounts)
 
 
-def _for_running(scheduler: Any) -> tuple[Any, Account] | None:
-    """A running request that must give way for the others' next step, and to which tenant."""
-    ledger = scheduler.ledger
-    asked: dict[Account, int] = {}
-    for request, pins in step_pins(scheduler):
-        account = request.saltwall_holder.account
-        asked[account] = asked.get(account, 0) + pins
-        limit = account.old_ceilings.get(request.request_id, account.ceiling)
-        if pins and account.pinned + asked[account] > limit:
-            return _newest(scheduler, account), account
-    short = sum(account.draws(pins) for account, pins in asked.items()) - ledger.supply
-    if not asked or (short <= 0 and not scheduler.shortfall):
+def _above(account: Account, asked: int = 0) -> float:
+    """How far a tenant is above its reserve with what it pins and asks, by weight (blocks)."""
+    return (account.pinned + asked - account.reserve) / account.weight
+
+
+class _Room:
+    """The blocks that the next step takes, kept up to date while requests give way."""
+
+    def __init__(self, scheduler: Any) -> None:
+        self.scheduler = scheduler
+        self.pins = step_pins(scheduler)
+        self.running: dict[Account, list[Any]] = {}
+        self.asked: dict[Account, int] = {}
+        for request in scheduler.running:
+            account = request.saltwall_holder.account
+            self.running.setdefault(account, []).append(request)
+            pins = self.pins.get(request.request_id, 0)
+            self.asked[account] = self.asked.get(account, 0) + pins
+        self.draws = sum(account.draws(asked) for account, asked in self.asked.items())
+        self.borrowers = [(-_above(a), id(a), a) for a in self.running if _above(a) > 0]
+        heapify(self.borrowers)
+
+    def for_running(self) -> bool:
+        """Makes the running requests' blocks available; says whether any request gave way."""
+        scheduler, gave_way = self.scheduler, False
+        for account, asked in self.asked.items():
+            while asked and self._passes_ceiling(account):
+                self._give_way(account, account)
+                gave_way, asked = True, self.asked[account]
+        while self.draws > scheduler.ledger.supply or scheduler.shortfall:
+            scheduler.shortfall = False
+            asking = max(self.asked, key=lambda a: a.draws(self.asked[a]))
+            victim = self._borrower()
+            if victim is None:  # tenants that grow past their own reserve make the shortage
+                victim = asking = max(self.asked, key=lambda a: _above(a, self.asked[a]))
+            self._give_way(victim, asking)
+            gave_way = True
+        return gave_way
+
+    def for_waiting(self, account: Account) -> None:
+        """Makes borrowers give way until the head of a tenant below its reserve fits.
+
+        A head that reaches beyond the reserve takes only from who is further above its own.
+        """
+        scheduler, waiting = self.scheduler, self.scheduler.waiting
+        pins, hits = scheduler.predict(waiting.head(account))
+        above = max(0.0, _above(account, pins))
+        while account.draws(pins, hits) + self.draws > scheduler.ledger.supply:
+            victim = self._borrower()
+            if victim is None or _above(victim) <= above:
+                if above:
+                    waiting.park(account, pins, hits, reclaim=False)
+                return
+            self._give_way(victim, account)
+
+    def _passes_ceiling(self, account: Account) -> bool:
+        if account.pinned + self.asked[account] <= account.ceiling:
+            return False
+        if not account.old_ceilings:
+            return True
+        pinned = account.pinned
+        for request in self.running[account]:
+            pins = self.pins.get(request.request_id, 0)
+            pinned += pins
+            if pins and pinned > account.old_ceilings.get(request.request_id, account.ceiling):
+                return True
+        return False
+
+    def _borrower(self) -> Account | None:
+        """The tenant with running requests that is furthest above its reserve, by its weight."""
+        heap = self.borrowers
+        while heap:
+            above, serial, account = heap[0]
+            now = _above(account)
+            if now <= 0 or not self.running[account]:
+                heappop(heap)
+            elif -now != above:  # it has only fallen since
+                heapreplace(heap, (-now, serial, account))
+            else:
+                return account
         return None
-    scheduler.shortfall = False
-    victim = _borrower(scheduler)
-    if victim is not None:
-        return _newest(scheduler, victim), max(asked, key=lambda a: a.draws(asked[a]))
-    # Nobody is above its reserve: the shortage is made by tenants that grow past their own.
-    victim = max(asked, key=lambda a: (a.pinned + asked[a] - a.reserve) / a.weight)
-    return _newest(scheduler, victim), victim
+
+    def _give_way(self, account: Account, cause: Account) -> None:
+        """Preempts the tenant's request that vLLM would preempt first."""
+        request = _newest(self.scheduler, self.running[account])
+        self.running[account].remove(request)
+        before = account.draws(self.asked[account])
+        _preempt(self.scheduler, request, cause)
+        self.asked[account] -= self.pins.pop(request.request_id, 0)
+        self.draws += account.draws(self.asked[account]) - before
 
 
-def step_pins(scheduler: Any) -> list[tuple[Any, int]]:
+def step_pins(scheduler: Any) -> dict[str, int]:
     """How many blocks each running request pins in the next step, as vLLM will schedule it.
 
     Follows the running loop of v1/core/sched/scheduler.py.
@@ -76,7 +148,7 @@ def step_pins(scheduler: Any) -> list[tuple[Any, int]]:
     tokens = scheduler.max_num_scheduled_tokens
     shares = scheduler.shares.copy() if scheduler.shares is not None else None
     long_prefill = scheduler.long_prefill_tokens()
-    found = []
+    found = {}
     for request in scheduler.running:
         if tokens <= 0:
             break
@@ -98,40 +170,8 @@ def step_pins(scheduler: Any) -> list[tuple[Any, int]]:
             shares.spend(account, new)
         if new > 0:
             tokens -= new
-            found.append((request, scheduler.pins(request, computed, new)))
+            found[request.request_id] = scheduler.pins(request, computed, new)
     return found
-
-
-def _for_urgent(scheduler: Any, account: Account) -> None:
-    """Makes borrowers give way until the head of a tenant below its reserve fits.
-
-    A head that reaches beyond the reserve takes only from who is further above its own.
-    """
-    waiting = scheduler.waiting
-    pins, hits = scheduler.predict(waiting.head(account))
-    above = max(0.0, (account.pinned + pins - account.reserve) / account.weight)
-
-    def short() -> bool:
-        running = _by_account(step_pins(scheduler)).items()  # they come first in the step
-        taken = sum(other.draws(blocks) for other, blocks in running)
-        return account.draws(pins, hits) + taken > scheduler.ledger.supply
-
-    while short():
-        victim = _borrower(scheduler)
-        if victim is None or _above(victim) <= above:
-            if above:
-                waiting.park(account, pins, hits, reclaim=False)
-            return
-        _preempt(scheduler, _newest(scheduler, victim), account)
-
-
-def _by_account(counts: Iterable[tuple[Any, int]]) -> dict[Account, int]:
-    """Adds up what is counted of each request, by its tenant."""
-    sums: dict[Account, int] = {}
-    for request, count in counts:
-        account = request.saltwall_holder.account
-        sums[account] = sums.get(account, 0) + count
-    return sums
 
 
 def _for_slot(scheduler: Any) -> None:
@@ -146,8 +186,10 @@ def _for_slot(scheduler: Any) -> None:
     def entitled(account: Account) -> int:
         return max(1, int(per_weight * account.weight))
 
-    running = _by_account((request, 1) for request in scheduler.running)
-    victim = max(running, key=lambda account: running[account] - entitled(account))
+    running: dict[Account, list[Any]] = {}
+    for request in scheduler.running:
+        running.setdefault(request.saltwall_holder.account, []).append(request)
+    victim = max(running, key=lambda account: len(running[account]) - entitled(account))
     for head in waiting.upcoming(_SLOT_LOOKS):
         account = head.saltwall_holder.account
         if account.running >= entitled(account):
@@ -155,29 +197,17 @@ def _for_slot(scheduler: Any) -> None:
         if not scheduler.fits_now(head):
             if account.pinned < account.reserve:
                 waiting.reclaim_for(account)
-        elif running[victim] > entitled(victim):
-            _preempt(scheduler, _newest(scheduler, victim), account)
+        elif len(running[victim]) > entitled(victim):
+            _preempt(scheduler, _newest(scheduler, running[victim]), account)
             waiting.put_first(account)
             return
 
 
-def _borrower(scheduler: Any) -> Account | None:
-    """The tenant with running requests that is furthest above its reserve, by its weight."""
-    accounts = {request.saltwall_holder.account for request in scheduler.running}
-    return max((a for a in accounts if _above(a) > 0), key=_above, default=None)
-
-
-def _above(account: Account) -> float:
-    """How far a tenant is above its reserve with what it pins, by its weight (blocks)."""
-    return (account.pinned - account.reserve) / account.weight
-
-
-def _newest(scheduler: Any, account: Account) -> Any:
-    """The tenant's request that vLLM would preempt first."""
-    theirs = [r for r in scheduler.running if r.saltwall_holder.account is account]
+def _newest(scheduler: Any, running: list[Any]) -> Any:
+    """The request that vLLM would preempt first."""
     if scheduler.by_priority:
-        return max(theirs, key=lambda r: (r.priority, r.arrival_time))
-    return theirs[-1]
+        return max(running, key=lambda request: (request.priority, request.arrival_time))
+    return running[-1]
 
 
 def _preempt(scheduler: Any, request: Any, cause: Account) -> None:

@@ -13,6 +13,8 @@ from saltwall_engine.ledger import Account
 
 DEFAULT_STEP_MS = 100.0
 _FIRST_TOKENS = 256
+_ANCHOR = 0.1
+"""How much the steps without prefill count in the estimate, beside those with."""
 _MEMORY = 0.95
 """What is left of the weight of a step's measurement after the next one."""
 
@@ -38,20 +40,21 @@ class StepBudget:
         self.clock = clock
         self._last = -inf
         self._steps = 0
-        # Sums over steps of 1, tokens x and milliseconds y; two made-up steps to begin with.
+        # Sums over steps with prefill, of 1, tokens x and milliseconds y; one to begin with.
         x, y = float(min(_FIRST_TOKENS, most)), target_ms
-        self._n, self._x, self._y = 2.0, x, 1.1 * y
-        self._xx, self._xy = x * x, x * y
+        self._n, self._x, self._y, self._xx, self._xy = 1.0, x, y, x * x, x * y
+        self._without_ms = 0.1 * target_ms
+        """What steps without prefill take: decodes alone must not wear the other sums away."""
 
     def _line(self) -> tuple[float, float]:
         """The estimated fixed time of a step and the time of a token (milliseconds)."""
-        mean_x, mean_y = self._x / self._n, self._y / self._n
-        spread = self._xx / self._n - mean_x**2
-        together = self._xy / self._n - mean_x * mean_y
-        share = mean_y / max(mean_x, 1.0)
-        token = together / spread if spread > (0.05 * mean_x) ** 2 else share / 2
+        n = self._n * (1 + _ANCHOR)
+        mean_x, mean_y = self._x / n, (self._y + self._n * _ANCHOR * self._without_ms) / n
+        spread = self._xx / n - mean_x**2
+        share = self._y / self._x
+        token = (self._xy / n - mean_x * mean_y) / spread if spread > 0 else share
         token = min(max(token, share / 10), share)  # time grows with tokens, and from above zero
-        return mean_y - token * mean_x, token
+        return max(0.0, mean_y - token * mean_x), token
 
     def tokens(self) -> int:
         """Prefill tokens for the next step."""
@@ -60,7 +63,8 @@ class StepBudget:
         base, token = self._line()
         fit = max(self.target_ms - base, min(base, self.target_ms) / 2) / token
         self._steps += 1
-        fit *= 0.85 if self._steps % 2 else 1.0  # steps that differ tell the two times apart
+        if not self._steps % 4:  # steps that differ tell the two times apart
+            fit /= 2
         return int(max(self.least, min(fit, self.most)))
 
     def observe(self, began: float, prefill: int) -> None:
@@ -77,6 +81,9 @@ class StepBudget:
             return
         base, token = self._line()
         took = min(took, 3 * (base + token * prefill))  # one odd step in doubt
+        if prefill < self.least:
+            self._without_ms += (1 - _MEMORY) * (took - self._without_ms)
+            return
         self._n = self._n * _MEMORY + 1
         self._x = self._x * _MEMORY + prefill
         self._y = self._y * _MEMORY + took

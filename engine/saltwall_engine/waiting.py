@@ -8,7 +8,7 @@ OSDI 2024). A line that lacks blocks is parked, and costs nothing until some are
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
-from heapq import heappop, heappush, heapreplace
+from heapq import heapify, heappop, heappush, heapreplace
 from typing import Any
 
 from vllm.v1.core.sched.request_queue import RequestQueue, SchedulingPolicy
@@ -63,8 +63,8 @@ class TenantQueue(RequestQueue):
         self.urgent: OrderedDict[Line, None] = OrderedDict()
         self._sitting: list[Line] = []
         self._emptied: list[Line] = []
-        self._active: list[tuple[float, int, Account]] = []
-        self._last_left = 0.0
+        self._backlogged: list[tuple[float, int, Account]] = []
+        self._last_served = 0.0
         self._left: OrderedDict[Account, float] = OrderedDict()
         self._clock = clock
         self.tenants = 0
@@ -211,39 +211,39 @@ class TenantQueue(RequestQueue):
         able.sort(key=lambda line: (not line.urgent, line.account.tokens))
         return [self._head(line) for line in able[:most]]
 
-    # Who is active, for lifting a tenant that returns.
+    # Who is backlogged, for lifting a tenant that returns.
 
     def arrive(self, account: Account) -> None:
-        """Counts a new request; a tenant that had none is lifted to the least active counter."""
+        """Counts a new request; a tenant that had none waiting is lifted to the backlogged ones.
+
+        What runs does not keep a counter low: or else one long generation would save up credit.
+        """
+        if not account.waiting:
+            account.tokens = max(account.tokens, self._floor())
         account.live += 1
-        if account.live > 1:
-            return
-        self._left.pop(account, None)
-        self.tenants += 1
-        self.weight += account.weight
-        active = self._active
-        floor = self._last_left
-        while active:
-            tokens, serial, other = active[0]
-            if not other.live or other is account:
-                heappop(active)
-                other.active = False
-            elif tokens != other.tokens:
-                heapreplace(active, (other.tokens, serial, other))
+        if account.live == 1:
+            self._left.pop(account, None)
+            self.tenants += 1
+            self.weight += account.weight
+
+    def _floor(self) -> float:
+        """The least counter of a tenant that waits, or that of the last one that did."""
+        backlogged = self._backlogged
+        while backlogged:
+            tokens, serial, account = backlogged[0]
+            if not account.waiting:
+                heappop(backlogged)
+                account.backlogged = False
+            elif tokens < account.tokens:
+                heapreplace(backlogged, (account.tokens, serial, account))
             else:
-                floor = tokens
-                break
-        account.tokens = max(account.tokens, floor)
-        if not account.active:
-            account.active = True
-            self._serial += 1
-            heappush(active, (account.tokens, self._serial, account))
+                return account.tokens
+        return self._last_served
 
     def leave(self, account: Account) -> None:
         """Counts a request that finished."""
         account.live -= 1
         if not account.live:
-            self._last_left = account.tokens
             self._left[account] = self._clock()
             self.tenants -= 1
             self.weight = self.weight - account.weight if self.tenants else 0.0
@@ -257,9 +257,22 @@ class TenantQueue(RequestQueue):
         return self.tenants + len(left) > 1
 
     def reweigh(self, account: Account, before: float) -> None:
-        """The tenant's weight has changed."""
+        """The tenant's weight has changed, and with it the lead that it counted under the old one."""
+        if account.weight == before:
+            return
         if account.live:
             self.weight += account.weight - before
+        lead = account.tokens - (floor := self._floor())
+        if lead > 0:
+            account.tokens = floor + lead * before / account.weight
+            line = self._lines.get(account)
+            if line is not None and line.listed:  # an entry that is too late is not found
+                self._ready = [entry for entry in self._ready if entry[2] is not line]
+                heapify(self._ready)
+                if line in self._sitting:
+                    self._sitting.remove(line)
+                line.listed = False
+                self._list(line)
 
     # vLLM's interface.
 
@@ -374,6 +387,12 @@ class TenantQueue(RequestQueue):
     def _count(self, account: Account, requests: int) -> None:
         self._size += requests
         account.waiting += requests
+        if not account.waiting:
+            self._last_served = account.tokens
+        elif not account.backlogged:
+            account.backlogged = True
+            self._serial += 1
+            heappush(self._backlogged, (account.tokens, self._serial, account))
 
     def check_integrity(self) -> None:
         """Raises:

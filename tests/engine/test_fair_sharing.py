@@ -62,7 +62,7 @@ def test_backlogged_tenants_are_served_by_weight(make_core: MakeCore) -> None:
 
 
 def test_idleness_earns_no_credit(make_core: MakeCore) -> None:
-    """A tenant that comes back starts at the least active counter, not at its old one."""
+    """A tenant that comes back starts at the least counter of who waits, not at its old one."""
     core = make_core(running=2, blocks=200)
     core.serve(core.request(prompt(1, 1), grant(GLOBEX)))
     for i in range(30):
@@ -73,6 +73,55 @@ def test_idleness_earns_no_credit(make_core: MakeCore) -> None:
     assert ledger.account(ACME).tokens > 1000
     add(core, GLOBEX, 99, 1)
     assert ledger.account(GLOBEX).tokens == ledger.account(ACME).tokens
+
+
+def test_a_running_generation_saves_up_no_credit(make_core: MakeCore) -> None:
+    """acme keeps one generation alive while globex works; its flood then delays globex by steps."""
+    core = make_core(running=16, blocks=2000, model_len=2048)
+    add(core, ACME, 1, 2, output=1500)
+    for i in range(40):
+        add(core, GLOBEX, 10 + i, 50)
+    steps_until(core, lambda: not core.scheduler.ledger.account(GLOBEX).live, 200)
+    for i in range(60):
+        add(core, ACME, 100 + i, 25)
+    core.step()
+    request = add(core, GLOBEX, 999, 50)
+    assert steps_until(core, request.is_finished, 12) <= 12
+
+
+def test_a_raised_weight_does_not_hold_its_tenant_up(make_core: MakeCore) -> None:
+    """What globex was served under a tiny weight is not held against it under a larger one."""
+    core = make_core(running=16, blocks=2000, model_len=2048)
+    core.scheduler.set_quota(GLOBEX, Quota(weight=0.01))
+    for i in range(60):
+        add(core, ACME, 100 + i, 25)
+    first = add(core, GLOBEX, 1, 60)
+    steps_until(core, first.is_finished, 60)
+    core.scheduler.set_quota(GLOBEX, Quota(weight=1.0))
+    request = add(core, GLOBEX, 2, 60)
+    assert steps_until(core, request.is_finished, 15) <= 15
+
+
+def test_a_preemption_storm_costs_no_more_looks_than_victims(make_core: MakeCore) -> None:
+    """256 requests that cross a block boundary at once are looked at a few times, not 256."""
+    core = make_core(running=256, blocks=256 + 41, step_tokens=4096)
+    for i in range(256):
+        add(core, ACME, i, 1, output=40)
+    looks: Counter[int] = Counter()
+    pins = type(core.scheduler).pins
+
+    def counted(scheduler: Any, request: Any, *args: Any) -> int:
+        looks[scheduler.current_step] += 1
+        return pins(scheduler, request, *args)
+
+    type(core.scheduler).pins = counted
+    try:
+        for _ in range(40):
+            core.step()
+    finally:
+        type(core.scheduler).pins = pins
+    assert core.scheduler.ledger.account(ACME).preemptions_suffered > 50
+    assert max(looks.values()) <= 4 * 256
 
 
 def test_a_flood_of_one_tenant_delays_another_by_no_queue(make_core: MakeCore) -> None:
@@ -264,11 +313,11 @@ def test_steps_stay_bounded_while_another_was_there_a_minute_ago(make_core: Make
 
 async def test_a_lowered_ceiling_is_in_force_without_any_step(make_core: MakeCore) -> None:
     """An idle engine gives up what its tenants hold above a lowered ceiling, call by call."""
-    core = make_core(running=4, blocks=500, step_tokens=2048, model_len=2048)
-    for i in range(4):
+    core = make_core(running=4, blocks=900, step_tokens=2048, model_len=2048)
+    for i in range(8):
         core.serve(core.request(prompt(i, 100), grant(ACME)))
     ledger = core.scheduler.ledger
-    assert ledger.account(ACME).idle == 400
+    assert ledger.account(ACME).idle == 800
     await core.call_utility_async("saltwall_set_quotas", [[ACME.hex, 0, 10, 1.0, True]])
     calls = 1
     while await core.call_utility_async("saltwall_trim"):
