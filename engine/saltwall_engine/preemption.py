@@ -177,8 +177,8 @@ def step_pins(scheduler: Any) -> dict[str, int]:
 def _for_slot(scheduler: Any) -> None:
     """Takes a slot from a tenant that has more than its share, for one with less that waits.
 
-    If that one lacks blocks too, and is below its reserve, they are reclaimed first: whoever gives
-    way for them leaves a slot as well.
+    One that lacks blocks too is parked, or has them reclaimed first if it is below its reserve:
+    whoever gives way for them leaves a slot as well.
     """
     waiting = scheduler.waiting
     per_weight = scheduler.max_num_active_reqs / waiting.weight
@@ -194,10 +194,7 @@ def _for_slot(scheduler: Any) -> None:
         account = head.saltwall_holder.account
         if account.running >= entitled(account):
             continue
-        if not scheduler.fits_now(head):
-            if account.pinned < account.reserve:
-                waiting.reclaim_for(account)
-        elif len(running[victim]) > entitled(victim):
+        if scheduler.admissible(head) and len(running[victim]) > entitled(victim):
             _preempt(scheduler, _newest(scheduler, running[victim]), account)
             waiting.put_first(account)
             return

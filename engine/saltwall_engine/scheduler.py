@@ -30,7 +30,7 @@ DECODE_COST = 2
 """What a decoded token counts beside a prefill token (VTC)."""
 _UPCOMING = 8
 """Waiting requests for which a step under contention keeps tokens."""
-_FAILURES_PER_PASS = 256
+_FAILURES_PER_PASS = 64
 """Lines that one step may find short of blocks or tokens."""
 _TRIM_PER_STEP = 200
 """Idle blocks above a lowered ceiling that are evicted at once (well under a millisecond)."""
@@ -298,16 +298,6 @@ class _Guarded(Scheduler):
             pins = max(pins, whole)
         return pins, manager.idle_hits(found.blocks, cached)
 
-    def fits_now(self, request: Any) -> bool:
-        """Whether a waiting request's blocks are there."""
-        account = request.saltwall_holder.account
-        ceiling = account.old_ceilings.get(request.request_id)
-        most = self.blocks_for(request.num_tokens + self.num_lookahead_tokens)
-        if most <= self.ledger.allowance(account, 0, ceiling):
-            return True
-        pins, hits = self.predict(request)
-        return pins <= self.ledger.allowance(account, hits, ceiling)
-
     # Admission.
 
     def _handle_blocked_waiting_request(self, request: Any) -> bool:
@@ -324,30 +314,36 @@ class _Guarded(Scheduler):
         if self.shares is not None and self.shares.of(account) <= 0:
             self.waiting.sit_out(account)
             return self._passed_over(self.shares.exhausted)
-        if not request.num_preemptions and not self._fits_ever(request):
-            return self._fail(request)
+        return self.admissible(request) or self._passed_over()
+
+    def admissible(self, request: Any) -> bool:
+        """Whether a waiting request's blocks are there; if not, its line is parked.
+
+        What can never fit any more is finished with an error.
+        """
+        account = request.saltwall_holder.account
         ceiling = account.old_ceilings.get(request.request_id)
         most = self.blocks_for(request.num_tokens + self.num_lookahead_tokens)
-        if most > self.ledger.allowance(account, 0, ceiling):
+        if request.num_preemptions or self._fits_ever(request):
+            if most <= self.ledger.allowance(account, 0, ceiling):
+                self.waiting.admit(account)
+                return True
             pins, hits = self.predict(request)
-            if pins > self.ledger.allowance(account, hits, ceiling):
-                if not self._fits_ever(request):
-                    return self._fail(request)
+            if pins <= self.ledger.allowance(account, hits, ceiling):
+                self.waiting.admit(account)
+                return True
+            if self._fits_ever(request):
                 self.waiting.park(account, pins, hits)
-                return self._passed_over()
-        self.waiting.admit(account)
-        return True
+                return False
+        self.waiting.sit_out(account)
+        compat.fail(self, request, "the request no longer fits its tenant's quota")
+        return False
 
     def _passed_over(self, finished: bool = False) -> bool:
         """Bounds what one pass may cost; who is not tried in it is so in the next."""
         self._failures += 1
         if finished or self._failures >= _FAILURES_PER_PASS:
             self.waiting.close_pass()
-        return False
-
-    def _fail(self, request: Any) -> bool:
-        self.waiting.sit_out(request.saltwall_holder.account)
-        compat.fail(self, request, "the request no longer fits its tenant's quota")
         return False
 
     def _get_local_prefix_cache_hit(self, request: Any, *args: Any, **kwargs: Any) -> Any:

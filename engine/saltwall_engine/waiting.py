@@ -135,16 +135,11 @@ class TenantQueue(RequestQueue):
         self._unpark(line)
         line.sits_out = self._pass
         if reclaim and account.pinned < account.reserve:
-            self.reclaim_for(account)
+            line.urgent = True
+            self.urgent[line] = None
         else:
             line.parked = pins, hits, account.stored
             self._parked[line] = None
-
-    def reclaim_for(self, account: Account) -> None:
-        """Blocks shall be reclaimed for the head of this tenant, which is below its reserve."""
-        line = self._lines[account]
-        line.urgent = True
-        self.urgent[line] = None
 
     def admit(self, account: Account) -> None:
         """The tenant's head is being admitted: what follows it is not urgent for that."""
@@ -257,7 +252,7 @@ class TenantQueue(RequestQueue):
         return self.tenants + len(left) > 1
 
     def reweigh(self, account: Account, before: float) -> None:
-        """The tenant's weight has changed, and with it the lead that it counted under the old one."""
+        """The tenant's weight has changed, and so has its lead, counted under the old one."""
         if account.weight == before:
             return
         if account.live:

@@ -89,6 +89,19 @@ def test_a_running_generation_saves_up_no_credit(make_core: MakeCore) -> None:
     assert steps_until(core, request.is_finished, 12) <= 12
 
 
+def test_heads_that_do_not_fit_hide_nobody(make_core: MakeCore) -> None:
+    """Twenty tenants whose heads are too large for now do not keep a slot from another."""
+    core = make_core(running=8, blocks=330, model_len=2048)
+    for i in range(12):
+        add(core, ACME, i, 30, output=1000)
+    steps_until(core, lambda: len(core.scheduler.running) == 8, 20)
+    for i in range(20):
+        add(core, UUID(int=1000 + i), 100 + i, 110)
+    core.step()
+    request = add(core, GLOBEX, 999, 4)
+    assert steps_until(core, request.is_finished, 8) <= 8
+
+
 def test_a_raised_weight_does_not_hold_its_tenant_up(make_core: MakeCore) -> None:
     """What globex was served under a tiny weight is not held against it under a larger one."""
     core = make_core(running=16, blocks=2000, model_len=2048)
