@@ -314,7 +314,11 @@ class _Guarded(Scheduler):
         if self.shares is not None and self.shares.of(account) <= 0:
             self.waiting.sit_out(account)
             return self._passed_over(self.shares.exhausted)
-        return self.admissible(request) or self._passed_over()
+        if self.admissible(request):
+            return True
+        if self.shares is not None:
+            self.shares.give_up(account)
+        return self._passed_over()
 
     def admissible(self, request: Any) -> bool:
         """Whether a waiting request's blocks are there; if not, its line is parked.

@@ -126,6 +126,10 @@ class Shares:
         self._shares[account] = max(0, own - tokens)
         self.spare -= max(0, tokens - own)
 
+    def give_up(self, account: Account) -> None:
+        """Leaves what the tenant cannot use to whoever comes."""
+        self.spare += self._shares.pop(account, 0)
+
     @property
     def exhausted(self) -> bool:
         """Whether nobody has anything left."""

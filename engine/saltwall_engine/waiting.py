@@ -129,12 +129,17 @@ class TenantQueue(RequestQueue):
             account: the tenant's.
             pins: the blocks that its head would pin.
             hits: those of them that are idle blocks found cached.
-            reclaim: whether blocks shall be reclaimed for it if its tenant is below its reserve.
+            reclaim: whether blocks shall be reclaimed for it if its tenant is below its reserve, and
+                its ceiling is not what it waits for.
         """
         line = self._lines[account]
         self._unpark(line)
         line.sits_out = self._pass
-        if reclaim and account.pinned < account.reserve:
+        if (
+            reclaim
+            and account.pinned < account.reserve
+            and account.pinned + pins <= account.ceiling
+        ):
             line.urgent = True
             self.urgent[line] = None
         else:

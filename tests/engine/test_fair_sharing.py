@@ -102,6 +102,19 @@ def test_heads_that_do_not_fit_hide_nobody(make_core: MakeCore) -> None:
     assert steps_until(core, request.is_finished, 8) <= 8
 
 
+def test_a_tenant_at_its_ceiling_is_not_reclaimed_for(make_core: MakeCore) -> None:
+    """What waits for room under its own ceiling takes no blocks and no tokens from others."""
+    core = make_core(running=8, blocks=65)
+    core.scheduler.set_quota(ACME, Quota(reserve=8, ceiling=9))
+    add(core, ACME, 1, 5, output=60)
+    core.step()
+    add(core, ACME, 2, 6)
+    core.step()
+    assert not core.scheduler.waiting.urgent
+    request = add(core, GLOBEX, 999, 20)
+    assert steps_until(core, request.is_finished, 2) <= 2
+
+
 def test_a_raised_weight_does_not_hold_its_tenant_up(make_core: MakeCore) -> None:
     """What globex was served under a tiny weight is not held against it under a larger one."""
     core = make_core(running=16, blocks=2000, model_len=2048)
