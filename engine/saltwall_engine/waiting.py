@@ -129,7 +129,7 @@ class TenantQueue(RequestQueue):
             account: the tenant's.
             pins: the blocks that its head would pin.
             hits: those of them that are idle blocks found cached.
-            reclaim: whether blocks shall be reclaimed for it if its tenant is below its reserve, and
+            reclaim: whether blocks may be reclaimed for it, if its tenant is below its reserve and
                 its ceiling is not what it waits for.
         """
         line = self._lines[account]
