@@ -8,9 +8,11 @@ at the engine's own port, as the gateway sends them, and then through the gatewa
 import asyncio
 import json
 import random
+import re
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -37,6 +39,8 @@ TENANTS = ("acme", "globex")
 CONVERSATIONS, PREFIX, QUESTION = 4, 300, 40  # at once, of each tenant; words, words
 ROUNDS, TOKENS = 10, 64
 QUICK_ROUNDS, QUICK_TOKENS = 2, 8
+
+_STEPS = re.compile(r"^vllm:iteration_tokens_total_count\{.*\} (\S+)$", re.MULTILINE)
 
 Sent = tuple[bytes, dict[str, str]]
 """A body, and headers."""
@@ -105,29 +109,44 @@ def _cpu_seconds(server: psutil.Process) -> float:
     return sum(each.user + each.system for each in times)
 
 
-def _side(
-    url: str, server: psutil.Process, send: Callable[[str, dict[str, Any]], Sent], tokens: int
-) -> Side:
+def _steps(metrics: httpx.Response) -> float:
+    """Engine steps so far, by vLLM's own metrics."""
+    return sum(map(float, _STEPS.findall(metrics.raise_for_status().text)))
+
+
+@dataclass(frozen=True)
+class Server:
+    """An engine, and a way to it: `metrics` asks for vLLM's own."""
+
+    url: str
+    process: psutil.Process
+    send: Callable[[str, dict[str, Any]], Sent]
+    metrics: Callable[[], httpx.Response]
+
+
+def _side(server: Server, tokens: int) -> Side:
     """Several conversations of each tenant at once, from the first word to the last."""
 
     async def burst() -> int:
         question = words(QUESTION, random.Random())
         requests = [
-            send(tenant, _fields(tenant, f"{number} {question}", tokens))
+            server.send(tenant, _fields(tenant, f"{number} {question}", tokens))
             for tenant in TENANTS
             for number in range(CONVERSATIONS)
         ]
-        async with httpx.AsyncClient(base_url=url, timeout=300, trust_env=False) as client:
+        async with httpx.AsyncClient(base_url=server.url, timeout=300, trust_env=False) as client:
             return sum(await asyncio.gather(*(_tokens(client, each) for each in requests)))
 
     def side() -> dict[str, float]:
-        before, began = _cpu_seconds(server), time.perf_counter()
+        steps, used = _steps(server.metrics()), _cpu_seconds(server.process)
+        began = time.perf_counter()
         generated = asyncio.run(burst())
         elapsed = time.perf_counter() - began
-        used = _cpu_seconds(server) - before
+        used = _cpu_seconds(server.process) - used
+        steps = _steps(server.metrics()) - steps
         if generated != tokens * CONVERSATIONS * len(TENANTS):
             raise AssertionError(f"{generated} tokens")
-        return {"tokens": generated / elapsed, "cpu": used / generated * 1e3}
+        return {"tokens": generated / elapsed, "cpu": used / generated * 1e3, "steps": steps}
 
     return side
 
@@ -141,24 +160,27 @@ def _listening_on(port: int) -> psutil.Process:
 
 
 def outcomes(quick: bool) -> Iterator[Outcome]:
-    """Generated tokens per second of wall time, and the CPU time that the engine took for them."""
+    """Generated tokens per second of wall time, and what the engine took for them."""
     rounds, tokens = (QUICK_ROUNDS, QUICK_TOKENS) if quick else (ROUNDS, TOKENS)
     with (
         tempfile.TemporaryDirectory(prefix="saltwall-bench-") as directory,
         running_stack(Path(directory), *targets.STACK_POOL) as stack,
         targets.stock(Path(directory)) as target,
     ):
-        stock_url = target.base_url.removesuffix("/v1")
-        stock = _side(stock_url, _listening_on(httpx.URL(stock_url).port or 0), _plain, tokens)
+        url = target.base_url.removesuffix("/v1")
+        process = _listening_on(httpx.URL(url).port or 0)
+        stock = _side(Server(url, process, _plain, lambda: target.engine.get("/metrics")), tokens)
         engine = psutil.Process(stack.pid("engine"))
         ways = {
             "engine port": (stack.ready["engine_url"], _sealed(stack)),
             "gateway": (stack.base_url.removesuffix("/v1"), _with_key(stack)),
         }
         for way, (url, send) in ways.items():
-            series = measure(stock, _side(url, engine, send, tokens), stock, rounds)
+            server = Server(url, engine, send, lambda: stack.engine("GET", "/metrics"))
+            series = measure(stock, _side(server, tokens), stock, rounds)
             goal = GOAL if way == "engine port" else None
             yield Outcome.of(
                 "tokens", way, "tokens/s", series["tokens"], goal=goal, more_is_better=True
             )
             yield Outcome.of("tokens", f"{way}, engine's CPU", "ms/token", series["cpu"])
+            yield Outcome.of("tokens", f"{way}, engine steps", "steps", series["steps"])
