@@ -129,10 +129,15 @@ class Watch:
         return heads
 
     def _check_waits(self, entitled: dict[Any, str], scheduled: Any) -> None:
+        scheduler = self.engine.scheduler
+        spent = scheduled.total_num_scheduled_tokens
+        computes = spent >= scheduler.max_num_scheduled_tokens or (
+            scheduler.shares is not None and scheduler._prefill_tokens > 0
+        )
         for account, name in entitled.items():
             if name in scheduled.num_scheduled_tokens:
                 del self._entitled[account, name]
-            else:
+            elif not computes:  # else it waits for tokens, which go round by other counters
                 self._entitled[account, name] += 1
         still = set(entitled.items())
         for key in [key for key in self._entitled if key not in still]:
