@@ -74,6 +74,11 @@ def config_problems(config: Any, vllm_version: str) -> list[str]:
             "--watermark keeps blocks free for nobody in particular: remove it",
         ),
         (
+            scheduler.policy != "fcfs",
+            f"--scheduling-policy is {scheduler.policy}: tenants are served by weight, and each "
+            "tenant's requests in order: remove it",
+        ),
+        (
             config.kv_events_config is not None and config.kv_events_config.enable_kv_cache_events,
             "--kv-events-config publishes token ids in clear: remove it",
         ),

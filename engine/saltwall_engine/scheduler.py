@@ -11,6 +11,7 @@ import vllm
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.request_queue import SchedulingPolicy
 from vllm.v1.core.sched.scheduler import Scheduler
+from vllm.v1.request import RequestStatus
 
 from saltwall_engine import block_hash, boot, compat, engine_core, fit
 from saltwall_engine.admission import Admission
@@ -97,6 +98,8 @@ class _Guarded(Scheduler):
         self.shortfall = False
         """The last step found too few blocks for a running request, against all foresight."""
         self.preempted_now: set[str] = set()
+        self._slot_tokens = self.max_num_scheduled_tokens // self.max_num_active_reqs
+        """The least that an admission counts: tiny requests take slots if not tokens."""
         self._decode_tokens = 1 + self.num_spec_tokens
         self.decode_blocks = self.blocks_for(self._decode_tokens + self.num_lookahead_tokens)
         self._needs = blocks_for(groups_of(self), self.max_model_len)
@@ -193,7 +196,10 @@ class _Guarded(Scheduler):
         )
         if shares is not None:
             shares.spend(account, num_new_tokens)
-        account.tokens += num_new_tokens / account.weight
+        served = num_new_tokens
+        if request.status != RequestStatus.RUNNING:  # it is being admitted, and takes a slot
+            served = max(served, self._slot_tokens)
+        account.tokens += served / account.weight
         self._prefill_tokens += num_new_tokens
         return num_new_tokens
 

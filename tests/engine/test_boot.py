@@ -29,6 +29,7 @@ BAD_CONFIGS = {
     "--scheduler-cls": change("scheduler_config.scheduler_cls", None),
     "saltwall engine": change("scheduler_config.scheduler_cls", "vllm.v1.core.sched.scheduler.X"),
     "--watermark": change("scheduler_config.watermark", 0.01),
+    "--scheduling-policy": change("scheduler_config.policy", "priority"),
     "--kv-events-config": change(
         "kv_events_config", SimpleNamespace(enable_kv_cache_events=True, publisher="null")
     ),

@@ -115,6 +115,19 @@ def test_a_tenant_at_its_ceiling_is_not_reclaimed_for(make_core: MakeCore) -> No
     assert steps_until(core, request.is_finished, 2) <= 2
 
 
+def test_tiny_requests_do_not_take_all_slots(make_core: MakeCore) -> None:
+    """acme's one-token requests, however many, leave globex its half of the slots and steps."""
+    core = make_core(running=8, blocks=2000, model_len=2048)
+    seed = iter(range(10**6))
+    for _ in range(400):
+        request = core.request([next(seed) % 900] * 3, grant(ACME))
+        core.scheduler.add_request(request)
+    core.step()
+    for i in range(5):
+        request = add(core, GLOBEX, 900 + i, 60)
+        assert steps_until(core, request.is_finished, 12) <= 12
+
+
 def test_a_raised_weight_does_not_hold_its_tenant_up(make_core: MakeCore) -> None:
     """What globex was served under a tiny weight is not held against it under a larger one."""
     core = make_core(running=16, blocks=2000, model_len=2048)
