@@ -192,6 +192,8 @@ class OwnedBlockPool(BlockPool):
         for account, theirs in self._by_account(idle):
             self.free_block_queue.pin(account, theirs)
         for block in blocks:
+            if block.is_null:  # never pooled, so nobody counts its references
+                continue
             block.ref_cnt += 1
             if self.metrics_collector:
                 self.metrics_collector.on_block_accessed(block)

@@ -124,7 +124,7 @@ class _Guarded(Scheduler):
         self.preempted_now.clear()
         self._prefill_tokens = self._failures = 0
         unmet, self.kv_cache_manager.unmet = self.kv_cache_manager.unmet, None
-        if unmet is not None:
+        if unmet is not None and self.connector is None:
             self._note_unmet(unmet)
         self.trim()
         self.shares = self._share_step()
