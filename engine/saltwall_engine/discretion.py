@@ -4,9 +4,11 @@ The exception's type and the lines of code it came through stay: enough to find 
 """
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
-_make_record = logging.getLogRecordFactory()
+_make_record: Callable[..., logging.LogRecord] = logging.LogRecord
+"""What makes a record when messages are withheld: the factory that was set by then."""
 
 
 class Withheld(Exception):
@@ -16,9 +18,14 @@ class Withheld(Exception):
 def withhold_messages() -> None:
     """From now on, in this process, exceptions are logged without their messages.
 
-    Called when the engine begins to serve: until then messages are the operator's own.
+    Called when the engine begins to serve: until then messages are the operator's own. What vLLM
+    has put on every record by its own factory stays.
     """
-    logging.setLogRecordFactory(discreet_record)
+    global _make_record
+    before = logging.getLogRecordFactory()
+    if before is not discreet_record:
+        _make_record = before
+        logging.setLogRecordFactory(discreet_record)
 
 
 def discreet_record(*args: Any, **kwargs: Any) -> logging.LogRecord:

@@ -121,9 +121,10 @@ def saltwall_set_quotas(self: Any, changes: list[Any]) -> None:
     Raises:
         QuotaError: the reserves add up to more than the pool; those before it are in force.
     """
-    for tenant, reserve, ceiling, weight, store in changes:
-        quota = Quota(reserve, UNLIMITED if ceiling is None else ceiling, weight, store)
-        self.scheduler.set_quota(UUID(hex=tenant), quota)
+    self.scheduler.set_quotas(
+        (UUID(hex=tenant), Quota(reserve, UNLIMITED if ceiling is None else ceiling, weight, store))
+        for tenant, reserve, ceiling, weight, store in changes
+    )
 
 
 def saltwall_trim(self: Any) -> int:

@@ -2,7 +2,9 @@
 
 import logging
 import os
+import time
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -29,6 +31,8 @@ KEYS_VARIABLE = "SALTWALL_ENGINE_KEYS"
 STEP_VARIABLE = "SALTWALL_STEP_MS"
 DECODE_COST = 2
 """What a decoded token counts beside a prefill token (VTC)."""
+OUTGROWN_S = 60.0
+"""How long a preempted request that quotas have left no room for may wait for some (seconds)."""
 _UPCOMING = 8
 """Waiting requests for which a step under contention keeps tokens."""
 _FAILURES_PER_PASS = 64
@@ -107,6 +111,7 @@ class _Guarded(Scheduler):
         self._prefill_tokens = self._failures = 0
         self._hit: tuple[Any, Any] | None = None
         self._trimming: set[Account] = set()
+        self._outgrown: dict[str, float] = {}
         self.vector_digest = block_hash.vector_digest()
         if self.vector_digest != VECTOR_DIGEST:
             _log.error("Saltwall: block hashes differ from the published test vectors; not ready")
@@ -253,8 +258,11 @@ class _Guarded(Scheduler):
         whole = request.num_prompt_tokens + request.max_tokens - 1 + self.num_lookahead_tokens
         if self._needs(whole) <= self.limit(request.saltwall_holder.account):
             return True
-        # Admitted under older quotas: it may yet finish while others run, but not wait for ever.
-        return bool(request.num_preemptions and self.running)
+        if not request.num_preemptions or not self.running:
+            return False
+        # Admitted under older quotas: it may yet finish beside what others leave, for a while.
+        since = self._outgrown.setdefault(request.request_id, time.monotonic())
+        return time.monotonic() < since + OUTGROWN_S
 
     def pins(self, request: Any, computed: int, new: int) -> int:
         """How many blocks a running request pins when it computes `new` tokens more."""
@@ -394,32 +402,39 @@ class _Guarded(Scheduler):
         account = request.saltwall_holder.account
         self.waiting.leave(account)
         account.old_ceilings.pop(request.request_id, None)
+        self._outgrown.pop(request.request_id, None)
         freed = super()._free_request(request, *args, **kwargs)
         self.waiting.unpark(account)
         return freed
 
     def set_quota(self, tenant: UUID, quota: Quota) -> None:
-        """Changes a tenant's terms at once; admitted requests finish under the ceiling they had.
+        """Changes one tenant's terms (`set_quotas`)."""
+        self.set_quotas([(tenant, quota)])
+
+    def set_quotas(self, quotas: Iterable[tuple[UUID, Quota]]) -> None:
+        """Changes tenants' terms, in order; admitted requests finish under the ceiling they had.
 
         Raises:
-            QuotaError: the reserves would add up to more than the pool.
+            QuotaError: the reserves would add up to more than the pool; those before are in force.
         """
         pool = self.kv_cache_manager.block_pool
-        account = pool.ledger.account(tenant)
-        before = account.quota
-        pool.set_quota(tenant, quota)
-        self.waiting.reweigh(account, before.weight)
-        old = account.old_ceilings.items()
-        account.old_ceilings = {i: blocks for i, blocks in old if blocks > quota.ceiling}
-        if quota.ceiling < before.ceiling:
-            if account.live:
-                for request in [*self.running, *self.waiting.of(account)]:
-                    admitted = request.num_computed_tokens or request.num_preemptions
-                    if admitted and request.saltwall_holder.account is account:
-                        account.old_ceilings.setdefault(request.request_id, before.ceiling)
-            self._trimming.add(account)
-            self.trim()
-        self.waiting.unpark(account)
+        admitted: dict[Account, list[Any]] = {}
+        for request in self.running:
+            admitted.setdefault(request.saltwall_holder.account, []).append(request)
+        for tenant, quota in quotas:
+            account = pool.ledger.account(tenant)
+            before = account.quota
+            pool.set_quota(tenant, quota)
+            self.waiting.reweigh(account, before.weight)
+            old = account.old_ceilings.items()
+            account.old_ceilings = {i: blocks for i, blocks in old if blocks > quota.ceiling}
+            if quota.ceiling < before.ceiling:
+                waiting = (r for r in self.waiting.of(account) if r.num_preemptions)
+                for request in (*admitted.get(account, ()), *waiting):
+                    account.old_ceilings.setdefault(request.request_id, before.ceiling)
+                self._trimming.add(account)
+            self.waiting.unpark(account)
+        self.trim()
 
     def trim(self) -> int:
         """Evicts some of what tenants hold idle above lowered ceilings.

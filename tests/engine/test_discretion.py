@@ -1,6 +1,7 @@
 """What vLLM logs of an exception does not quote the request that caused it."""
 
 import logging
+from typing import Any
 
 import pytest
 
@@ -45,3 +46,21 @@ def test_without_it_the_request_is_in_the_log(caplog: pytest.LogCaptureFixture) 
     logging.getLogger("vllm").propagate = True
     log_a_failure()
     assert PROMPT in caplog.text
+
+
+def test_what_another_factory_adds_to_records_stays() -> None:
+    """vLLM's formatter names the process from a field that its own record factory sets."""
+    from saltwall_engine.discretion import withhold_messages
+
+    def named(*args: Any, **kwargs: Any) -> logging.LogRecord:
+        record = logging.LogRecord(*args, **kwargs)
+        record.vllm_process_name = "APIServer"
+        return record
+
+    logging.setLogRecordFactory(named)
+    for _ in range(2):
+        withhold_messages()
+        record = logging.getLogger("vllm.saltwall").makeRecord(
+            "vllm.saltwall", logging.INFO, "file", 1, "served", (), None
+        )
+        assert vars(record)["vllm_process_name"] == "APIServer"
