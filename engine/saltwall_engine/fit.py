@@ -15,6 +15,7 @@ class DoesNotFit(ValueError):
         blocks: the KV blocks that it needs for that.
         limit_blocks: the blocks that its tenant may hold at most.
         limit_tokens: the tokens that those hold.
+        most_tokens: what could be generated after this prompt; 0 when not even the prompt fits.
     """
 
     def __init__(
@@ -24,18 +25,27 @@ class DoesNotFit(ValueError):
         blocks: int,
         limit_blocks: int,
         limit_tokens: int,
+        most_tokens: int,
     ) -> None:
         asked = f" and {max_tokens} to generate" if max_tokens is not None else ""
-        remedy = " or lower max_tokens" if max_tokens is not None else ""
+        if limit_blocks:
+            hold = "holds" if limit_blocks == 1 else "hold"
+            limit = f"you may use {limit_blocks}, which {hold} {limit_tokens} tokens"
+            lower = f"lower max_tokens to {most_tokens} or less"
+            remedy = lower if most_tokens else "shorten the prompt"
+        else:
+            limit = "no KV cache is left for you beside others' reserves"
+            remedy = "ask your operator"
         super().__init__(
-            f"{prompt_tokens} prompt tokens{asked} need {blocks} KV cache blocks, and you may use"
-            f" {limit_blocks}, which hold {limit_tokens} tokens: shorten the prompt{remedy}."
+            f"{prompt_tokens} prompt tokens{asked} need {blocks} KV cache"
+            f" block{'' if blocks == 1 else 's'}, and {limit}: {remedy}."
         )
         self.prompt_tokens = prompt_tokens
         self.max_tokens = max_tokens
         self.blocks = blocks
         self.limit_blocks = limit_blocks
         self.limit_tokens = limit_tokens
+        self.most_tokens = most_tokens
 
 
 def fit(
@@ -76,6 +86,7 @@ def fit(
             blocks(least),
             limit_blocks,
             _largest(0, _UNBOUNDED, lambda tokens: blocks_for(tokens) <= limit_blocks),
+            _largest(0, least, lambda generated: blocks(generated) <= limit_blocks),
         )
     return _largest(least, wanted, lambda generated: blocks(generated) <= limit_blocks)
 

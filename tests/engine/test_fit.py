@@ -52,7 +52,7 @@ def test_the_refusal_has_all_the_numbers() -> None:
         fit(180, 20, True, 10, full)
     assert str(refused.value) == (
         "180 prompt tokens and 20 to generate need 13 KV cache blocks, and you may use 10,"
-        " which hold 160 tokens: shorten the prompt or lower max_tokens."
+        " which hold 160 tokens: shorten the prompt."
     )
     with pytest.raises(DoesNotFit) as refused:
         fit(180, 300, False, 10, full)
@@ -60,6 +60,21 @@ def test_the_refusal_has_all_the_numbers() -> None:
         "180 prompt tokens need 12 KV cache blocks, and you may use 10, which hold 160 tokens:"
         " shorten the prompt."
     )
+
+
+def test_the_refusal_says_the_one_thing_that_helps() -> None:
+    """What fits where only the answer is too long; that number is taken, and one more is not."""
+    with pytest.raises(DoesNotFit) as refused:
+        fit(100, 80, True, 10, full)
+    assert str(refused.value) == (
+        "100 prompt tokens and 80 to generate need 12 KV cache blocks, and you may use 10,"
+        " which hold 160 tokens: lower max_tokens to 61 or less."
+    )
+    assert fit(100, 61, True, 10, full) == 61
+    with pytest.raises(DoesNotFit, match="lower max_tokens to 61 or less"):
+        fit(100, 62, True, 10, full)
+    with pytest.raises(DoesNotFit, match="and you may use 1, which holds 16 tokens: lower"):
+        fit(10, 9, True, 1, full)
 
 
 @given(counts, st.integers(1, 3000), st.integers(0, 60), st.integers(0, 9), st.booleans())
@@ -98,6 +113,12 @@ def test_without_a_bound_the_limit_is_the_bound() -> None:
 
 
 def test_a_tenant_that_may_hold_nothing_is_refused_everything() -> None:
-    """A strict reserve that came to no block here."""
-    with pytest.raises(DoesNotFit, match="use 0, which hold 0 tokens"):
-        fit(1, None, False, 0, full)
+    """Nothing that the client changes helps, so it is told who can."""
+    with pytest.raises(DoesNotFit) as refused:
+        fit(12, 4, True, 0, full)
+    assert str(refused.value) == (
+        "12 prompt tokens and 4 to generate need 1 KV cache block, and no KV cache is left for you"
+        " beside others' reserves: ask your operator."
+    )
+    with pytest.raises(DoesNotFit, match="12 prompt tokens need 1 KV cache block, and no"):
+        fit(12, None, False, 0, full)

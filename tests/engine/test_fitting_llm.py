@@ -97,6 +97,7 @@ async def test_an_omitted_answer_is_clamped(rig: Rig, max_tokens: int | None) ->
     ("prompt", "fields", "numbers"),
     [
         (100, {"max_tokens": 62}, "100 prompt tokens and 62 to generate need 11"),
+        (100, {"max_tokens": 62}, "lower max_tokens to 61 or less"),
         (100, {"max_tokens": LONGEST - 101}, "need 32 KV cache blocks, and you may use 10"),
         (161, {"max_tokens": None}, "161 prompt tokens need 11"),
         (161, {"max_tokens": LONGEST}, "which hold 160 tokens: shorten the prompt"),
@@ -238,6 +239,6 @@ async def test_vllms_server_answers_400_with_the_numbers(rig: Rig) -> None:
     error = response.json()["error"]
     assert error["message"] == (
         "180 prompt tokens and 20 to generate need 13 KV cache blocks, and you may use 10,"
-        f" which hold {CEILING * BLOCK} tokens: shorten the prompt or lower max_tokens."
+        f" which hold {CEILING * BLOCK} tokens: shorten the prompt."
     )
     assert (error["type"], error["code"]) == ("BadRequestError", 400)

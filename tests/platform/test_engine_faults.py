@@ -182,7 +182,7 @@ async def test_a_request_that_can_never_fit_is_told_all_the_numbers(up, stream):
     """The client's fault and not the platform's: passed on, no alarm, and the engine stays open."""
     message = (
         "180 prompt tokens and 20 to generate need 13 KV cache blocks, and you may use 10,"
-        " which hold 160 tokens: shorten the prompt or lower max_tokens."
+        " which hold 160 tokens: shorten the prompt."
     )
 
     async def refuse(connection, _request):
