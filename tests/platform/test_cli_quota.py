@@ -139,7 +139,9 @@ def test_an_engine_that_cannot_be_asked_is_named(saltwall: CommandLine) -> None:
     """The quota is stored all the same: the engine checks for itself."""
     result = saltwall("quota", "set", "acme", "--reserve", "200 blocks")
     assert result.code == 0
-    assert "not checked there: engine demo: it cannot be reached at http://127" in result.err
+    start = "stored, but not checked on engine demo (it cannot be reached at http://127"
+    assert result.err.startswith(start)
+    assert "refuses the quotas of all tenants; see saltwall quota show once it runs" in result.err
     assert stored(saltwall) == {**DEFAULTS, "reserve": "200 blocks"}
     for arguments in (("quota", "show"), ("quota", "show", "acme")):
         assert "engine demo: it cannot be reached" in saltwall.ok(*arguments)
@@ -185,7 +187,7 @@ def test_show_puts_what_is_enforced_beside_what_is_stored(
     text = saltwall.ok("quota", "show", "acme")
     lines = [line.split() for line in text.splitlines()]
     assert ["demo", "reserve", "96", "96", "3072", "30%", "96MiB"] in lines
-    assert ["demo", "ceiling", "-", "-", "-", "-", "-"] in lines
+    assert ["demo", "ceiling", *["none"] * 5] in lines
     assert ["demo", "held", "32", "1024", "10%", "32MiB"] in lines
     assert ["demo", "pinned", "7", "224", "2.18%", "7MiB"] in lines
     assert "other quotas" not in text
@@ -199,11 +201,68 @@ def test_show_says_when_an_engine_enforces_something_else(
 ) -> None:
     """No gateway runs, or the engine refused: the operator sees it here."""
     saltwall.ok("quota", "set", "acme", "--reserve", "30%")
-    assert "engine demo enforces other quotas for 1 tenant:" in saltwall.ok("quota", "show")
+    assert (
+        "engine demo enforces other quotas for 1 tenant: the change may still be under way:"
+        " ask again, and if it stays, see the gateway's log"
+    ) in saltwall.ok("quota", "show")
     enforce(saltwall, engine, "acme", reserve=96, weight=2.0)
     assert "enforces other quotas" in saltwall.ok("quota", "show", "acme")
     enforce(saltwall, engine, "acme", reserve=96)
     assert "other quotas" not in saltwall.ok("quota", "show")
+
+
+def test_show_says_why_an_engine_refuses(saltwall: CommandLine, engine: ScriptedEngine) -> None:
+    """What was stored while it was down, or larger: who reserves too much, and what to do."""
+    saltwall.ok("quota", "set", "globex", "--reserve", "250 blocks")
+    saltwall.ok("quota", "set", "acme", "--reserve", "60 blocks")
+    engine.attest(capacity=Capacity(300, 32, 2**20))
+    line = (
+        "engine demo refuses all quotas and keeps its former ones: reserves add up to 310 of 300"
+        " blocks: globex 250, acme 60. Lower one: saltwall quota set globex --reserve AMOUNT"
+    )
+    for arguments in (("quota", "show"), ("quota", "show", "acme")):
+        assert saltwall.ok(*arguments).splitlines()[-1] == line
+    lowered = saltwall("quota", "set", "acme", "--reserve", "55 blocks")
+    assert (lowered.code, lowered.err.count("reserves add up to 305 of 300")) == (0, 1)
+    saltwall.ok("quota", "set", "globex", "--reserve", "200 blocks")
+    assert "the change may still be under way" in saltwall.ok("quota", "show")
+
+
+def test_show_names_a_quota_that_an_engine_cannot_keep(
+    saltwall: CommandLine, engine: ScriptedEngine
+) -> None:
+    """Here a ceiling below its reserve, since the engine has grown."""
+    saltwall.ok("quota", "set", "acme", "--reserve", "30%", "--ceiling", "100 blocks")
+    engine.attest(capacity=Capacity(640, 32, 2**20))
+    shown = saltwall.ok("quota", "show").splitlines()[-1]
+    assert "former ones: acme: the ceiling 100 blocks is 100 blocks here, below" in shown
+    assert shown.endswith("Change it: saltwall quota set acme")
+
+
+def test_set_says_what_may_surprise(saltwall: CommandLine, engine: ScriptedEngine) -> None:
+    """Nothing left for the others, and a ceiling that bounds nothing."""
+    assert saltwall("quota", "set", "acme", "--reserve", "319 blocks").err == ""
+    assert saltwall("quota", "set", "globex", "--reserve", "1 block", "--json").err == (
+        "note: this leaves 0 blocks on demo for tenants without a reserve:"
+        " their requests are refused\n"
+    )
+    saltwall.ok("quota", "clear", "globex")
+    assert saltwall("quota", "set", "acme", "--ceiling", "320 blocks").err == ""
+    assert saltwall("quota", "set", "acme", "--ceiling", "321 blocks").err == (
+        "note: the ceiling is more than engine demo has (320 blocks): no bound there\n"
+    )
+
+
+def test_show_has_words_for_what_is_no_ceiling(
+    saltwall: CommandLine, engine: ScriptedEngine
+) -> None:
+    """A strict tenant's is its reserve; another's is none."""
+    saltwall.ok("quota", "set", "acme", "--reserve", "30%", "--strict")
+    _, acme, globex, *_ = saltwall.ok("quota", "show").splitlines()
+    assert acme.split()[:4] == ["acme", "30%", "=", "reserve"]
+    assert globex.split()[:4] == ["globex", "0", "blocks", "none"]
+    assert "ceiling  = reserve" in saltwall.ok("quota", "show", "acme")
+    assert "ceiling  none" in saltwall.ok("quota", "show", "globex")
 
 
 def test_show_lists_every_tenant(saltwall: CommandLine, engine: ScriptedEngine) -> None:
@@ -212,7 +271,9 @@ def test_show_lists_every_tenant(saltwall: CommandLine, engine: ScriptedEngine) 
     enforce(saltwall, engine, "acme", reserve=96, weight=0.5, idle=3)
     header, acme, globex = (line.split() for line in saltwall.ok("quota", "show").splitlines())
     assert header[:6] == ["TENANT", "RESERVE", "CEILING", "WEIGHT", "STRICT", "STORE"]
-    assert acme == ["acme", "30%", "-", "0.5", "False", "True", "demo", "96", "-", "3", "0", "3"]
+    assert header[7:10] == ["RESERVE", "NOW", "(BLOCKS)"]
+    stored_now = ["acme", "30%", "none", "0.5", "False", "True"]
+    assert acme == [*stored_now, "demo", "96", "none", "3", "0", "3"]
     assert globex[:3] == ["globex", "0", "blocks"]
     listed = json.loads(saltwall.ok("quota", "show", "--json"))
     assert [(row["tenant"], row["stored"]) for row in listed] == [
@@ -276,6 +337,7 @@ def test_what_is_no_amount_is_a_usage_error(
     """Exit code 2, and an example of what is meant."""
     result = saltwall("quota", "set", "acme", *arguments)
     assert result.code == 2
+    assert f"Invalid value for {arguments[0]}: " in result.err
     assert example in result.err
 
 

@@ -13,31 +13,33 @@ from saltwall_platform.cli import session
 from saltwall_platform.cli.errors import CliError
 from saltwall_platform.cli.output import JsonOption, Row, show, show_one
 from saltwall_platform.cli.quota_table import (
+    NO_CEILING,
     amounts,
     differences,
     effective,
     enforced,
     listed,
+    notes,
     problems,
+    readable,
 )
 from saltwall_platform.cli.tenant import Name
 from saltwall_platform.engine_reports import EngineReport, ask_engines
 from saltwall_tenants import changes, quotas, tenants
+from saltwall_tenants.quotas import TenantQuota
 from saltwall_tenants.tenants import Tenant
 from saltwall_tenants.wire import Amount, AmountError, Quota
 from saltwall_tenants.wire.quota import parse_weight
 
 app = typer.Typer(no_args_is_help=True, help="Set, clear and show tenants' KV cache quotas.")
 
-NO_CEILING = "none"
 
-
-def amount(text: str) -> Amount:
+def amount(text: str, option: str) -> Amount:
     """Reads an amount from the command line."""
     try:
         return Amount.parse(text)
     except AmountError as error:
-        raise typer.BadParameter(str(error)) from None
+        raise typer.BadParameter(str(error), param_hint=option) from None
 
 
 def weight_of(text: str) -> Decimal:
@@ -45,7 +47,7 @@ def weight_of(text: str) -> Decimal:
     try:
         return parse_weight(text)
     except AmountError as error:
-        raise typer.BadParameter(str(error)) from None
+        raise typer.BadParameter(str(error), param_hint="--weight") from None
 
 
 @app.command("set")
@@ -108,9 +110,9 @@ def set_quota(
     """
     given: dict[str, Any] = {}
     if reserve is not None:
-        given["reserve"] = amount(reserve)
+        given["reserve"] = amount(reserve, "--reserve")
     if ceiling is not None:
-        given["ceiling"] = None if ceiling == NO_CEILING else amount(ceiling)
+        given["ceiling"] = None if ceiling == NO_CEILING else amount(ceiling, "--ceiling")
     if weight is not None:
         given["weight"] = weight_of(weight)
     given |= {k: v for k, v in (("strict", strict), ("store", store)) if v is not None}
@@ -121,7 +123,7 @@ def set_quota(
     reports = ask()
     engines = {r.label: r.capacity for r in reports if r.capacity is not None}
 
-    async def work(tx: AsyncSession) -> tuple[Tenant, Quota]:
+    async def work(tx: AsyncSession) -> tuple[Tenant, Quota, dict[str, Quota]]:
         await changes.lock(tx)
         found = await tenants.get(tx, tenant)
         stored = await quotas.get_quota(tx, found) or quotas.DEFAULT
@@ -131,19 +133,20 @@ def set_quota(
             hint = " (it is strict: add --no-strict)" if stored.strict and ceiling else ""
             raise CliError(f"{error}{hint}") from None
         actor = session.actor()
-        return found, await quotas.set_quota(tx, found, wanted, engines=engines, actor=actor)
+        quota = await quotas.set_quota(tx, found, wanted, engines=engines, actor=actor)
+        return found, quota, {each.tenant_name: each.quota for each in await quotas.list_all(tx)}
 
-    found, quota = session.write(work)
+    found, quota, every = session.write(work)
     if as_json:
         typer.echo(json.dumps({**row(found, quota), "engines": amounts(quota, reports)}, indent=2))
-        return
-    show_one(row(found, quota), as_json=False)
-    lines = effective(quota, reports)
-    if lines:
-        typer.echo()
-        show(lines, as_json=False, empty="")
-    for line in problems(reports):
-        typer.echo(f"not checked there: {line}", err=True)
+    else:
+        show_one(readable(row(found, quota)), as_json=False)
+        lines = effective(quota, reports)
+        if lines:
+            typer.echo()
+            show(lines, as_json=False, empty="")
+    for line in notes(quota, every, reports):
+        typer.echo(line, err=True)
 
 
 @app.command()
@@ -166,11 +169,12 @@ def show_quota(
     reason.
     """
 
-    async def work(tx: AsyncSession) -> tuple[list[Tenant], dict[Any, Quota]]:
+    async def work(tx: AsyncSession) -> tuple[list[Tenant], list[TenantQuota]]:
         some = [await tenants.get(tx, tenant)] if tenant else await tenants.list_all(tx)
-        return some, {each.tenant_id: each.quota for each in await quotas.list_all(tx)}
+        return some, await quotas.list_all(tx)
 
-    wanted, stored = session.read(work)
+    wanted, every = session.read(work)
+    stored = {each.tenant_id: each.quota for each in every}
     reports = ask(usage=True)
     rows = [
         {
@@ -185,11 +189,12 @@ def show_quota(
     if tenant:
         only = wanted[0]
         quota = stored.get(only.id, quotas.DEFAULT)
-        show_one(row(only, quota, stored=only.id in stored), as_json=False)
+        show_one(readable(row(only, quota, stored=only.id in stored)), as_json=False)
         typer.echo()
     empty = "" if tenant else "There is no tenant yet: saltwall tenant create NAME"
     show(listed(rows, every_unit=tenant is not None), as_json=False, empty=empty)
-    for line in problems(reports) + differences(rows):
+    by_name = {each.tenant_name: each.quota for each in every}
+    for line in problems(reports) + differences(rows, by_name, reports):
         typer.echo(line)
 
 

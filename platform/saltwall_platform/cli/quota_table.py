@@ -8,6 +8,7 @@ from saltwall_platform.engine_reports import EngineReport
 from saltwall_tenants.tenants import Tenant
 from saltwall_tenants.wire import AmountError, Capacity, Quota
 from saltwall_tenants.wire.amount import plain, readable_bytes
+from saltwall_tenants.wire.quota import check_reserves
 
 UNHEARD_OF: Mapping[str, Any] = {
     "pinned": 0,
@@ -21,6 +22,7 @@ UNHEARD_OF: Mapping[str, Any] = {
 """What an engine holds a tenant to that it has not heard of."""
 
 SIZES = ("reserve", "ceiling", "held", "pinned", "idle")
+NO_CEILING = "none"
 Units = dict[str, Any]
 
 
@@ -91,8 +93,69 @@ def problems(reports: Sequence[EngineReport]) -> list[str]:
     return [f"engine {report.label}: {report.problem}" for report in reports if report.problem]
 
 
-def differences(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Which engines enforce something else than what is stored."""
+def readable(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A stored quota for people: a ceiling that is not there is said in words."""
+    none = "= reserve" if row["strict"] else NO_CEILING
+    return {**row, "ceiling": none if row["ceiling"] is None else row["ceiling"]}
+
+
+def refusal(stored: Mapping[str, Quota], capacity: Capacity) -> str:
+    """Why an engine refuses what is stored, and what to do; empty when it does not.
+
+    An engine takes the quotas of all tenants or none. `stored` is by the tenant's name.
+    """
+    reserves = {}
+    for name, quota in stored.items():
+        try:
+            reserves[name] = quota.blocks(capacity).reserve
+        except AmountError as error:
+            return f"{name}: {error}. Change it: saltwall quota set {name}"
+    try:
+        check_reserves(reserves, capacity.blocks)
+    except AmountError as error:
+        most = max(reserves, key=lambda name: reserves[name])
+        return f"{error}. Lower one: saltwall quota set {most} --reserve AMOUNT"
+    return ""
+
+
+def refused(label: str, why: str) -> str:
+    """The line that says that an engine refuses what is stored."""
+    return f"engine {label} refuses all quotas and keeps its former ones: {why}"
+
+
+def notes(quota: Quota, stored: Mapping[str, Quota], reports: Sequence[EngineReport]) -> list[str]:
+    """What to know of a quota that was just stored, beside what it comes to."""
+    lines = []
+    for report in reports:
+        label, capacity = report.label, report.capacity
+        if capacity is None:
+            lines.append(
+                f"stored, but not checked on engine {label} ({report.problem}): if it does not fit"
+                " there, that engine refuses the quotas of all tenants; see saltwall quota show"
+                " once it runs"
+            )
+        elif why := refusal(stored, capacity):
+            lines.append(refused(label, why))
+        else:
+            mine = quota.blocks(capacity)
+            taken = sum(each.reserve.blocks(capacity) for each in stored.values())
+            if mine.reserve and taken == capacity.blocks:
+                lines.append(
+                    f"note: this leaves 0 blocks on {label} for tenants without a reserve:"
+                    " their requests are refused"
+                )
+            if mine.ceiling is not None and mine.ceiling > capacity.blocks:
+                lines.append(
+                    f"note: the ceiling is more than engine {label} has ({capacity.blocks} blocks):"
+                    " no bound there"
+                )
+    return lines
+
+
+def differences(
+    rows: Sequence[Mapping[str, Any]], stored: Mapping[str, Quota], reports: Sequence[EngineReport]
+) -> list[str]:
+    """Which engines enforce something else than what is stored, and why."""
     others = Counter(
         engine["engine"]
         for row in rows
@@ -106,11 +169,19 @@ def differences(rows: Sequence[Mapping[str, Any]]) -> list[str]:
             != (row["store"], float(row["weight"]))
         )
     )
-    return [
-        f"engine {label} enforces other quotas for {count} tenant{'' if count == 1 else 's'}:"
-        " does a gateway run, and what does its log say?"
-        for label, count in others.items()
-    ]
+    lines = []
+    for report in reports:
+        label, count = report.label, others[report.label]
+        if not count or report.capacity is None:
+            continue
+        if why := refusal(stored, report.capacity):
+            lines.append(refused(label, why))
+            continue
+        lines.append(
+            f"engine {label} enforces other quotas for {count} tenant{'' if count == 1 else 's'}:"
+            " the change may still be under way: ask again, and if it stays, see the gateway's log"
+        )
+    return lines
 
 
 def effective(quota: Quota, reports: Sequence[EngineReport]) -> list[dict[str, Any]]:
@@ -137,25 +208,24 @@ def _amount_lines(engine: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def _in_units(size: Units | None) -> dict[str, Any]:
     if size is None:
-        return dict.fromkeys(("blocks", "tokens", "percent", "bytes"))
+        return dict.fromkeys(("blocks", "tokens", "percent", "bytes"), NO_CEILING)
     shown = None if size["bytes"] is None else readable_bytes(size["bytes"])
     return {**size, "percent": f"{size['percent']}%", "bytes": shown}
 
 
-def _stored_blocks(stored: Mapping[str, Any], name: str) -> int | str | None:
+def _stored_blocks(stored: Mapping[str, Any], name: str) -> int | str:
     """What the stored quota comes to; an engine's own counts have no counterpart."""
     if name not in ("reserve", "ceiling"):
         return ""
     if "problem" in stored:
         return "?"
-    return stored[name]["blocks"] if stored[name] else None
+    return stored[name]["blocks"] if stored[name] else NO_CEILING
 
 
 def _tenant_line(row: Mapping[str, Any], engine: Mapping[str, Any] | None) -> dict[str, Any]:
-    line = {name: row[name] for name in ("tenant", "reserve", "ceiling", "weight")}
+    line = {name: readable(row)[name] for name in ("tenant", "reserve", "ceiling", "weight")}
     line |= {"strict": row["strict"], "store": row["store"]}
     line["engine"] = engine["engine"] if engine else None
     for name in SIZES:
-        size = engine["now"][name] if engine else None
-        line[f"{name}_now"] = size["blocks"] if size else None
+        line[f"{name}_now_(blocks)"] = _in_units(engine["now"][name])["blocks"] if engine else None
     return line
