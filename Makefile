@@ -12,7 +12,7 @@ ARGS ?=
 TESTS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help up test conformance conformance-strict bench-engine bench-flood bench-trace lint lock clean environment tools
+.PHONY: help up test test-long conformance conformance-strict bench-engine bench-flood bench-trace lint lock clean environment tools
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 27
@@ -22,6 +22,9 @@ up: environment ## Install and run everything here; options: make up ARGS="--por
 
 test: tools lint ## Lint, then run all tests; some of them: make test TESTS=tests/tenants
 	@$(BIN)/python -m pytest $(TESTS)
+
+test-long: tools ## The property tests for hours, and every attack on the real engine
+	@SALTWALL_LONG=1 $(BIN)/python -m pytest $(or $(TESTS),tests/engine tests/e2e/test_flood.py)
 
 conformance: tools ## vLLM's own tests with Saltwall forced in: they end as on stock vLLM
 	@$(BIN)/python tests/conformance/run.py $(ARGS)
