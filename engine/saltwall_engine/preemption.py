@@ -102,6 +102,7 @@ class _Room:
                     waiting.park(account, pins, hits, reclaim=False)
                 return
             self._give_way(victim, account)
+        waiting.try_again(account)
 
     def _passes_ceiling(self, account: Account) -> bool:
         if account.pinned + self.asked[account] <= account.ceiling:

@@ -114,6 +114,10 @@ class TenantQueue(RequestQueue):
         """The tenant's head comes first in this pass: something was made free for it."""
         self._first = self._lines[account]
 
+    def try_again(self, account: Account) -> None:
+        """What was made free for the tenant's head in this pass is there for it in this pass."""
+        self._lines[account].sits_out = 0
+
     def close_pass(self) -> None:
         """Nothing more is tried in this pass."""
         self._closed = True

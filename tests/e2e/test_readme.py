@@ -65,6 +65,7 @@ def test_each_block_is_run_by_a_test_here() -> None:
             'ask "$ACME"\nask "$ACME"',
             "salt rotate acme",
             "tenant suspend globex",
+            "quota set acme",
             "tenant show acme",
             "--write-keys",
             "engine --print",
@@ -85,7 +86,7 @@ def test_the_two_commands_are_targets(target: str) -> None:
 
 
 def test_the_tour(shell: Shell) -> None:
-    """Hits for the tenant's own repeat only; none after rotation; suspension; the rest prints."""
+    """Hits for the tenant's own repeat only, none after rotation; suspension, quota, the rest."""
     setup = block("key create acme")
     asks = block('ask "$ACME"\nask "$ACME"')
     counts = [int(line.split(":")[1]) for line in shell.run(setup + asks).split()]
@@ -95,6 +96,10 @@ def test_the_tour(shell: Shell) -> None:
     assert again.strip().endswith(":0")
     suspended = shell.run(setup + block("tenant suspend globex"))
     assert "suspended" in suspended
+    quotas = shell.run(block("quota set acme"))
+    shell.run("saltwall quota clear acme")
+    assert "30%" in quotas
+    assert "60%" in quotas
     shown = shell.run(block("tenant show acme"))
     assert "acme" in shown
     assert "# TYPE" in shown
