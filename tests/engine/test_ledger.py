@@ -1,5 +1,6 @@
 """The ledger counts what the contract says, whatever the order of bookings."""
 
+import itertools
 from typing import Any
 
 import pytest
@@ -131,6 +132,20 @@ def test_the_ledger_promises_what_can_be_carried_out(number: int) -> None:
         assert (ledger.free, ledger.idle, ledger.evictable) == (TOTAL, 0, 0)
 
     check()
+
+
+def test_what_pins_draw_from_the_supply_is_foreseen() -> None:
+    """For every small account and every number of pins and hits among them."""
+    for reserve, pinned, idle in itertools.product(range(8), range(5), range(5)):
+        for pins, hits in itertools.product(range(9), range(idle + 1)):
+            ledger = Ledger(TOTAL)
+            account = ledger.set_quota("a", Quota(reserve))
+            ledger.take_free(account, pinned + idle)
+            ledger.unpin(account, idle, 0)
+            sources = takes(ledger, account, hits, UNLIMITED)[: max(pins, hits)]
+            supply, draws = ledger.supply, account.draws(len(sources), hits)
+            carry_out(ledger, account, sources)
+            assert ledger.supply == supply - draws, (reserve, pinned, idle, pins, hits)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ shared by many requests, requests admitted under an older ceiling, blocks that a
 last reference, resets, purges.
 """
 
+import itertools
 from typing import Any
 
 import pytest
@@ -136,3 +137,12 @@ def test_the_pool_lives_by_the_contract(number: int) -> None:
     """Over a long life the pool gives, refuses and evicts exactly what the contract says."""
     machine: Any = PoolLife
     run_machine(machine, number, effort(60, 600))
+
+
+def test_many_blocks_at_once_are_evicted_in_everybodys_order_of_use() -> None:
+    """Whoever used the blocks in whatever order, a stranger's one allocation evicts the oldest."""
+    for order in itertools.product(TENANTS[:3], repeat=6):
+        twin = Twin(6, TENANTS[:4])
+        for tenant in order:
+            twin.serve(tenant, 1)
+        assert twin.allocate(TENANTS[3], 5)
