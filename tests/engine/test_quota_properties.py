@@ -134,3 +134,70 @@ def test_room_made_for_a_tenant_goes_to_that_tenant(
         watch.step()
     assert name in engine.cached
     watch.finish()
+
+
+@ASYNC
+def test_what_no_longer_fits_is_refused_before_it_runs(
+    make_config: Callable[..., Any], asynchronous: bool
+) -> None:
+    """A ceiling lowered under the need of a request that waits ends it with an error, unserved."""
+    engine = FakeEngine(make_config(asynchronous=asynchronous, running=2), TENANTS)
+    watch = Watch(engine)
+    name = engine.submit(POOR, [1] * BLOCK, 2 * BLOCK)
+    engine.submit(RICH, [2] * 4, 25)
+    engine.scheduler.set_quota(POOR, Quota(0, 2))
+    for _ in range(4):
+        watch.step()
+    assert (engine.finished[name], engine.tokens[name]) == ("error", 0)
+    watch.finish()
+
+
+@ASYNC
+def test_an_admitted_request_ends_under_the_ceiling_it_had(
+    make_config: Callable[..., Any], asynchronous: bool
+) -> None:
+    """A ceiling lowered under the need of a request that runs takes nothing from it."""
+    engine = FakeEngine(make_config(asynchronous=asynchronous, running=2), TENANTS)
+    watch = Watch(engine)
+    name = engine.submit(POOR, [1] * BLOCK, 2 * BLOCK)
+    watch.step()
+    engine.scheduler.set_quota(POOR, Quota(0, 1))
+    later = engine.submit(POOR, [3] * 8, 2)
+    while name not in engine.finished:
+        watch.step()
+        assert later not in engine.cached
+    assert (engine.finished[name], engine.tokens[name]) == ("length", 2 * BLOCK)
+    assert engine.account(POOR).held <= 1
+    watch.finish()
+    assert engine.finished[later] == "length"
+
+
+@ASYNC
+def test_a_lowered_ceiling_takes_idle_blocks_at_once(
+    make_config: Callable[..., Any], asynchronous: bool
+) -> None:
+    """What a tenant holds idle above its new ceiling is free when the quota is set."""
+    engine = FakeEngine(make_config(asynchronous=asynchronous), TENANTS)
+    engine.submit(POOR, [1] * 6 * BLOCK, 1)
+    while not engine.idle():
+        engine.step()
+    assert engine.account(POOR).idle == 6
+    engine.scheduler.set_quota(POOR, Quota(0, 2))
+    assert engine.account(POOR).idle == 2
+    engine.scheduler.check_integrity()
+
+
+@ASYNC
+def test_an_answer_is_cached_with_its_prompt(
+    make_config: Callable[..., Any], asynchronous: bool
+) -> None:
+    """The next turn of a conversation finds the blocks that the last answer filled."""
+    engine = FakeEngine(make_config(asynchronous=asynchronous), TENANTS)
+    name = engine.submit(POOR, [1] * 2 * BLOCK, 3 * BLOCK)
+    request = engine.live[name]
+    while not engine.idle():
+        engine.step()
+    turn = engine.submit(POOR, [*request.all_token_ids, *[2] * BLOCK], 1)
+    while not engine.idle():
+        engine.step()
+    assert engine.cached[turn] == 4 * BLOCK

@@ -51,6 +51,7 @@ class Watch:
         self._preempt = engine.scheduler._preempt_request
         engine.scheduler._preempt_request = self._preempted
         self._pending: tuple[Any, bool, int] | None = None
+        self._gave_way: set[str] = set()
 
     def _caused(self) -> int:
         return sum(a.preemptions_caused for a in self.engine.ledger.accounts.values())
@@ -62,6 +63,7 @@ class Watch:
         slots = scheduler.max_num_active_reqs * account.weight / scheduler.waiting.weight
         borrows = account.pinned > account.reserve or account.running > max(1, slots)
         self._preempt(request, *args, **kwargs)
+        self._gave_way.add(request.request_id)
         self.seen["preemptions"] += 1
         self._pending = account, borrows, self._caused()
 
@@ -83,6 +85,7 @@ class Watch:
         """
         engine = self.engine
         entitled = self._heads_within_reserve()
+        self._gave_way.clear()
         scheduled = engine.step()
         self._settle()
         engine.scheduler.check_integrity()
@@ -101,7 +104,8 @@ class Watch:
         assert account.held <= max(account.ceiling, account.pinned, old)
 
     def _check_admissions(self, scheduled: Any) -> None:
-        """Nothing is admitted above a ceiling of today."""
+        """Nothing is admitted above a ceiling of today, or in the step in which it gave way."""
+        assert not self._gave_way & scheduled.num_scheduled_tokens.keys()
         for name in self.engine.first_scheduled(scheduled):
             account = self.engine.live[name].saltwall_holder.account
             if name not in account.old_ceilings:
