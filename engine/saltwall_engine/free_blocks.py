@@ -54,12 +54,18 @@ class FreeBlocks:
             still carry their hash.
         """
         ledger, stamps = self.ledger, self._stamps
-        fresh = max(0, min(wanted, ledger.free, ceiling - account.pinned - account.idle))
-        blocks = self.take_free(account, fresh)
+        fresh = 0
+        blocks: list[Any] = []
+        if ledger.free:
+            fresh = max(0, min(wanted, ledger.free, ceiling - account.pinned - account.idle))
+            blocks = self.take_free(account, fresh)
         left = wanted - fresh
         while left > 0:
-            victim, most, until = self._victim(account, ceiling)
-            most = min(most, left)
+            at_ceiling = account.pinned + account.idle >= ceiling
+            victim = account if at_ceiling else self._victim(account)
+            most, until = self._streak(victim, account, ceiling)
+            if most > left:
+                most = left
             cache = victim.cache
             head = cache.fake_free_list_head
             block = head.next_free_block
@@ -78,11 +84,23 @@ class FreeBlocks:
             left -= taken
         return blocks, fresh
 
-    def _victim(self, account: Account, ceiling: int) -> tuple[Account, int, float]:
-        """Whose idle blocks go next, how many at most, and the youngest stamp that may go."""
-        held = account.pinned + account.idle
-        if held >= ceiling:
-            return account, account.idle, NEVER
+    def take_one(self, account: Account) -> Any:
+        """Takes the idle block that goes next, for a tenant below its ceiling."""
+        victim = self._victim(account)
+        cache = victim.cache
+        head = cache.fake_free_list_head
+        block = head.next_free_block
+        following = block.next_free_block
+        head.next_free_block, following.prev_free_block = following, head
+        block.prev_free_block = block.next_free_block = None
+        cache.num_free_blocks -= 1
+        self.ledger.take_idle(account, victim, 1)
+        if account.evictable and not account.listed:
+            self.settle(account)
+        return block
+
+    def _victim(self, account: Account) -> Account:
+        """Whose idle block goes next, for a tenant below its ceiling."""
         heads, stamps = self._heads, self._stamps
         while heads:
             stamp, serial, victim = heads[0]
@@ -91,26 +109,41 @@ class FreeBlocks:
                 victim.listed = False
                 continue
             now = stamps[victim.cache.fake_free_list_head.next_free_block.block_id]
-            if now == stamp:
+            if now != stamp:
+                heapreplace(heads, (now, serial, victim))
+            elif account.evictable or not account.idle or stamp < self._own(account):
+                return victim
+            else:
                 break
-            heapreplace(heads, (now, serial, victim))
+        return account
+
+    def _own(self, account: Account) -> float:
+        """The stamp at which a tenant with no more than its reserve replaces a block of its own."""
+        if account.pinned + account.idle < account.reserve:
+            return NEVER
+        return self._stamps[account.cache.fake_free_list_head.next_free_block.block_id]
+
+    def _streak(self, victim: Account, account: Account, ceiling: int) -> tuple[int, float]:
+        """How many more blocks `_victim` would choose alike, and the youngest stamp among them."""
+        heads = self._heads
+        held = account.pinned + account.idle
+        if held >= ceiling:
+            return account.idle, NEVER
+        if not heads or heads[0][2] is not victim:
+            return account.idle, heads[0][0] if heads else NEVER
         until = NEVER
         if len(heads) > 1:
             until = heads[1][0]
             if len(heads) > 2 and heads[2][0] < until:
                 until = heads[2][0]
-        if account.idle and not account.evictable and held >= account.reserve:
-            # Its own idle blocks are all within its reserve: for itself alone, they compete.
-            own = stamps[account.cache.fake_free_list_head.next_free_block.block_id]
-            if not heads or own < heads[0][0]:
-                return account, account.idle, heads[0][0] if heads else NEVER
-            until = min(until, own)
+        if account.idle and not account.evictable:
+            until = min(until, self._own(account))
         most = victim.evictable
         if victim is not account:  # each block taken brings the account nearer to a bound
-            most = min(most, ceiling - held)
-            if held < account.reserve:
-                most = min(most, account.reserve - held)
-        return victim, most, until
+            room = (account.reserve if held < account.reserve else ceiling) - held
+            if room < most:
+                most = room
+        return most, until
 
     def release(self, account: Account, idle: list[Any], free: list[Any]) -> None:
         """Blocks lost their last reference: the cached ones are idle, the others free."""

@@ -148,8 +148,12 @@ class OwnedBlockPool(BlockPool):
         account = holder.account
         ceiling = account.ceiling if self._ceiling is None else self._ceiling
         ledger, unreferenced = self.ledger, self.free_block_queue
-        if num_blocks <= ledger.free and account.pinned + account.idle + num_blocks <= ceiling:
+        room = ceiling - account.pinned - account.idle
+        if num_blocks <= ledger.free and num_blocks <= room:
             blocks = unreferenced.take_free(account, num_blocks)
+        elif num_blocks == 1 <= room and ledger.evictable and not ledger.free:
+            blocks = [unreferenced.take_one(account)]
+            self._unhash(blocks)
         elif num_blocks > ledger.allowance(account, 0, ceiling):
             raise ValueError(f"Cannot get {num_blocks} free blocks from the pool for this tenant")
         else:
