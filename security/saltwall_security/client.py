@@ -1,0 +1,200 @@
+"""One tenant's requests, as its application sends them, with exact times."""
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import httpx
+
+from saltwall_security.target import Target, Tenant
+
+CHAT, COMPLETIONS, MODELS = "/chat/completions", "/completions", "/models"
+TIMEOUT_S = 300.0
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a server answered to one request.
+
+    Args:
+        status: the HTTP status.
+        cached_tokens: prompt tokens that were found cached; None where the server does not say.
+        ttft_s: from sending to the first event with a choice in it (the whole answer, if it was not
+            streamed).
+        gaps_s: between the events after it.
+        took_s: from sending to the end.
+        usage: the server's, as it is.
+        error: the error object, for refusals.
+    """
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+    text: str
+    cached_tokens: int | None
+    prompt_tokens: int | None
+    ttft_s: float
+    took_s: float
+    gaps_s: tuple[float, ...] = ()
+    usage: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def ok(self) -> bool:
+        """Whether the server did as asked."""
+        return self.status == 200
+
+    @property
+    def error(self) -> Mapping[str, Any]:
+        """The error object of a refusal; empty if it has none."""
+        try:
+            found = json.loads(self.body).get("error", {})
+        except (ValueError, AttributeError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+
+class Client:
+    """Speaks as one tenant. It never retries: what is measured is one request."""
+
+    def __init__(self, target: Target, tenant: Tenant) -> None:
+        self.target, self.tenant = target, tenant
+        headers = {"authorization": f"Bearer {tenant.key}"} if tenant.key else {}
+        self._http = httpx.AsyncClient(
+            base_url=target.url,
+            headers=headers,
+            timeout=TIMEOUT_S,
+            trust_env=False,
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=64),
+        )
+
+    async def close(self) -> None:
+        """Closes its connections."""
+        await self._http.aclose()
+
+    async def models(self) -> list[str]:
+        """The ids of the models that the tenant may use."""
+        answer = await self.send("GET", MODELS)
+        if not answer.ok:
+            return []
+        try:
+            return [str(row["id"]) for row in json.loads(answer.body)["data"]]
+        except (ValueError, KeyError, TypeError):
+            return []
+
+    async def complete(self, prompt: str | list[int], **fields: Any) -> Answer:
+        """A completion of one token, unless `fields` say otherwise."""
+        return await self.ask(COMPLETIONS, {"prompt": prompt, "max_tokens": 1, **fields})
+
+    async def chat(self, content: str, **fields: Any) -> Answer:
+        """A chat completion of one token, unless `fields` say otherwise."""
+        messages = [{"role": "user", "content": content}]
+        return await self.ask(CHAT, {"messages": messages, "max_tokens": 1, **fields})
+
+    async def ask(
+        self, path: str, fields: Mapping[str, Any], headers: Mapping[str, str] | None = None
+    ) -> Answer:
+        """Sends a request to a generation route; `stream` in the fields streams it."""
+        body: dict[str, Any] = {"model": self.target.model, "temperature": 0}
+        if self.tenant.cache_salt is not None:
+            body["cache_salt"] = self.tenant.cache_salt
+        body |= fields
+        if body.get("stream"):
+            body.setdefault("stream_options", {"include_usage": True})
+            return await self._stream(path, body, headers)
+        return await self.send("POST", path, body, headers)
+
+    async def send(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Answer:
+        """Sends any request, and reads the whole answer."""
+        content = body if isinstance(body, bytes | None) else json.dumps(body).encode()
+        given = {"content-type": "application/json"} if content is not None else {}
+        began = time.perf_counter()
+        response = await self._http.request(
+            method, path, content=content, headers={**given, **(headers or {})}
+        )
+        took = time.perf_counter() - began
+        try:
+            document = response.json()
+        except ValueError:
+            document = None
+        found = document if isinstance(document, dict) else {}
+        usage = found.get("usage") or {}
+        choices = found.get("choices") or [{}]
+        return Answer(
+            response.status_code,
+            response.headers,
+            response.content,
+            _text(choices[0]),
+            _cached(usage),
+            usage.get("prompt_tokens"),
+            took,
+            took,
+            usage=usage,
+        )
+
+    async def _stream(
+        self, path: str, body: Mapping[str, Any], headers: Mapping[str, str] | None
+    ) -> Answer:
+        content = json.dumps(body).encode()
+        given = {"content-type": "application/json", **(headers or {})}
+        raw, texts, times = [], [], []
+        usage: Mapping[str, Any] = {}
+        began = time.perf_counter()
+        async with self._http.stream("POST", path, content=content, headers=given) as response:
+            if response.is_error:
+                await response.aread()
+                took = time.perf_counter() - began
+                return Answer(
+                    response.status_code,
+                    response.headers,
+                    response.content,
+                    "",
+                    None,
+                    None,
+                    took,
+                    took,
+                )
+            async for line in response.aiter_lines():
+                now = time.perf_counter()
+                if not line.startswith("data: {"):
+                    continue
+                raw.append(line)
+                event = json.loads(line[6:])
+                usage = event.get("usage") or usage
+                if event.get("choices"):
+                    times.append(now - began)
+                    texts.append(_text(event["choices"][0]))
+        took = time.perf_counter() - began
+        gaps = tuple(later - earlier for earlier, later in pairwise(times))
+        return Answer(
+            response.status_code,
+            response.headers,
+            "\n".join(raw).encode(),
+            "".join(texts),
+            _cached(usage),
+            usage.get("prompt_tokens"),
+            times[0] if times else took,
+            took,
+            gaps,
+            usage,
+        )
+
+
+def _text(choice: Mapping[str, Any]) -> str:
+    message = choice.get("message") or choice.get("delta") or {}
+    return str(choice.get("text") or message.get("content") or "")
+
+
+def _cached(usage: Mapping[str, Any]) -> int | None:
+    details = usage.get("prompt_tokens_details")
+    if not isinstance(details, dict):
+        return None
+    return int(details.get("cached_tokens") or 0)

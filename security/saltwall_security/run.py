@@ -1,0 +1,130 @@
+"""One run of the auditor: suites in turn, each with its part of the time."""
+
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import httpx
+
+from saltwall_security.check import Check, Verdict, worst
+from saltwall_security.client import Client
+from saltwall_security.errors import AuditError, Unreachable
+from saltwall_security.suite import Audit, Suite
+from saltwall_security.target import Target
+
+Say = Callable[[float, float, str], None]
+"""Takes the part that is done (0 to 1), the seconds left, and what is happening."""
+
+
+@dataclass(frozen=True)
+class SuiteResult:
+    """What one suite found, and how long it took (seconds)."""
+
+    suite: Suite
+    checks: Sequence[Check]
+    seconds: float
+
+    @property
+    def verdict(self) -> Verdict:
+        """Over all its checks."""
+        return worst(check.verdict for check in self.checks)
+
+
+def new_seed() -> str:
+    """A seed for a run that was given none."""
+    return secrets.token_hex(8)
+
+
+async def prepare(target: Target) -> Target:
+    """The target with its model, after a look at whether every tenant is let in.
+
+    Raises:
+        AuditError: what is wrong with the target or the keys, and what to do.
+    """
+    if len(target.tenants) < 2:
+        raise AuditError("two tenants are needed, one to spy on the other: give two keys")
+    for tenant in target.tenants:
+        client = Client(target, tenant)
+        try:
+            answer = await client.send("GET", "/models")
+            models = await client.models()
+        except httpx.HTTPError as error:
+            raise Unreachable(
+                f"{target.url} does not answer ({type(error).__name__}): is it up, and is that "
+                'the base of its OpenAI routes, ending in "/v1"?'
+            ) from None
+        finally:
+            await client.close()
+        if answer.status in (401, 403):
+            raise AuditError(f"the key of {tenant.name} is refused: {answer.error.get('message')}")
+        if not models:
+            raise Unreachable(f"{target.url} lists no models to {tenant.name} ({answer.status})")
+        if target.model is None:
+            target = target.with_model(models[0])
+        if target.model not in models:
+            raise AuditError(f"{tenant.name} may not use the model {target.model!r}, of {models}")
+    return target
+
+
+async def run(
+    target: Target, suites: Sequence[Suite], budget_s: float, seed: str, say: Say
+) -> list[SuiteResult]:
+    """Runs the suites that there is access for; the others say `NOT_TESTED`.
+
+    Time that a suite does not need goes to those after it.
+    """
+    access = target.access()
+    began = time.monotonic()
+    left = {suite.name: suite.share for suite in suites if suite.needs <= access}
+    results = []
+    for suite in suites:
+        remaining = max(0.0, budget_s - (time.monotonic() - began))
+        if suite.name not in left:
+            missing = ", ".join(sorted(suite.needs - access))
+            results.append(SuiteResult(suite, [_not_tested(suite, missing)], 0.0))
+            continue
+        seconds = max(suite.least_s, remaining * suite.share / sum(left.values()))
+        del left[suite.name]
+
+        def tell(line: str, name: str = suite.name) -> None:
+            elapsed = time.monotonic() - began
+            say(min(1.0, elapsed / budget_s), max(0.0, budget_s - elapsed), f"{name}: {line}")
+
+        tell(suite.title)
+        results.append(await _run_one(suite, Audit(target, f"{seed}/{suite.name}", seconds, tell)))
+    return results
+
+
+async def _run_one(suite: Suite, audit: Audit) -> SuiteResult:
+    began = time.monotonic()
+    checks: list[Check] = []
+    try:
+        async with audit:
+            async for check in suite.run(audit):
+                checks.append(check)
+                audit.say(f"{check.verdict}: {check.id}")
+    except Exception as error:  # one suite's trouble must not hide what the others find
+        said = str(error) if isinstance(error, AuditError) else type(error).__name__
+        checks.append(_stopped(suite, said))
+    return SuiteResult(suite, checks, time.monotonic() - began)
+
+
+def _stopped(suite: Suite, said: str) -> Check:
+    return Check(
+        f"{suite.name}/stopped",
+        suite.guarantees[0] if suite.guarantees else None,
+        Verdict.INCONCLUSIVE,
+        f"{suite.title}: all its checks are made",
+        f"The suite stopped early: {said}",
+    )
+
+
+def _not_tested(suite: Suite, missing: str) -> Check:
+    return Check(
+        f"{suite.name}/access",
+        suite.guarantees[0] if suite.guarantees else None,
+        Verdict.NOT_TESTED,
+        suite.title,
+        f"Not run: it needs access to {missing}.",
+    )

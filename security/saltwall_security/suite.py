@@ -1,0 +1,86 @@
+"""What a suite is, and what it is given to work with."""
+
+import random
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+
+from saltwall_security.check import Check
+from saltwall_security.client import Client
+from saltwall_security.target import Access, Target, Tenant
+
+Say = Callable[[str], None]
+
+
+class Audit:
+    """One suite's view of the run: the target, its clients, its dice and its time."""
+
+    def __init__(self, target: Target, seed: str, seconds: float, say: Say) -> None:
+        """
+        Args:
+            seed: the same seed gives the same prompts in the same order.
+            seconds: how long the suite may take; it should stop sampling in time, and then say
+                `INCONCLUSIVE` where that was too early.
+            say: takes a line of progress.
+        """
+        self.target, self.seed, self.seconds, self.say = target, seed, seconds, say
+        self.rng = random.Random(seed)  # noqa: S311  # reproducible, and guards nothing
+        self._deadline = time.monotonic() + seconds
+        self._clients: dict[Tenant, Client] = {}
+
+    async def __aenter__(self) -> "Audit":
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for client in self._clients.values():
+            await client.close()
+
+    @property
+    def left_s(self) -> float:
+        """Seconds until the suite should have ended."""
+        return self._deadline - time.monotonic()
+
+    def client(self, tenant: Tenant | int) -> Client:
+        """The client of a tenant, or of the target's tenant with this number."""
+        who = self.target.tenants[tenant] if isinstance(tenant, int) else tenant
+        if who not in self._clients:
+            self._clients[who] = Client(self.target, who)
+        return self._clients[who]
+
+    def words(self, count: int) -> str:
+        """Random words: no two texts share a block of tokens, and the server has seen neither."""
+        return " ".join(self._word() for _ in range(count))
+
+    def _word(self) -> str:
+        return "".join(self.rng.choice("abcdefghijklmnopqrstuvwxyz") for _ in range(5))
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A named set of checks.
+
+    Args:
+        guarantees: those that its checks are about.
+        needs: without these none of its checks can be made; what only some need they ask for
+            themselves, and say `NOT_TESTED`.
+        share: its part of the budget, beside the others'.
+        least_s: less time than this tells nothing.
+        offline: it sends nothing to the target.
+        run: yields checks as they are made.
+    """
+
+    name: str
+    title: str
+    guarantees: tuple[str, ...]
+    run: Callable[[Audit], AsyncIterator[Check]]
+    needs: frozenset[Access] = frozenset()
+    share: float = 1.0
+    least_s: float = 5.0
+    offline: bool = False
+    details: Mapping[str, str] = field(default_factory=dict)

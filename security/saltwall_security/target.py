@@ -1,0 +1,122 @@
+"""What is attacked, and what the auditor was given to attack it with."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Protocol
+
+
+class Access(StrEnum):
+    """What a suite may need beyond the URL and two tenants."""
+
+    ENGINE = "engine"
+    """The engine's own port (`--engine`)."""
+    OPERATOR = "operator"
+    """Someone who creates tenants, sets quotas and rotates salts (`--home` or `--operator`)."""
+    CONTROL = "control"
+    """The engine's control secret, to read what it counts (`--home` or `--engine-keys`)."""
+    FILES = "files"
+    """Logs and databases to search (`--home` or `--files`)."""
+    PROCESS = "process"
+    """The engine's process on this machine (`--home` or `--engine-pid`)."""
+    SCHEDULER = "scheduler"
+    """vLLM and the scheduler class to examine, installed here (`--scheduler`)."""
+
+
+@dataclass(frozen=True)
+class Tenant:
+    """Whom the auditor speaks as.
+
+    Args:
+        key: the API key; None where the server asks for none.
+        cache_salt: sent with each request, for servers where the caller writes the salt.
+        id: the platform's id of the tenant, where known.
+    """
+
+    name: str
+    key: str | None = field(default=None, repr=False)
+    cache_salt: str | None = field(default=None, repr=False)
+    id: str | None = None
+
+
+class Operator(Protocol):
+    """What an operator of the platform can do, from outside.
+
+    Each may raise `AuditError` with what the command said. Changes are live once it returns as far
+    as the platform promises: the caller measures that, and polls.
+    """
+
+    def create_tenant(self, name: str) -> Tenant:
+        """A new tenant with a key."""
+
+    def delete_tenant(self, tenant: Tenant) -> None:
+        """Deletes it with all that it has."""
+
+    def create_key(self, tenant: Tenant) -> tuple[str, str]:
+        """A further key: its public id, and the key."""
+
+    def revoke_key(self, public_id: str) -> None:
+        """Takes effect within a second."""
+
+    def suspend(self, tenant: Tenant) -> None:
+        """Takes effect within a second."""
+
+    def resume(self, tenant: Tenant) -> None:
+        """The tenant may go on."""
+
+    def rotate(self, tenant: Tenant, grace_s: float | None = None) -> None:
+        """The tenant gets a new salt; requests under the old one may run on for `grace_s`."""
+
+    def set_quota(self, tenant: Tenant, **options: str | bool) -> None:
+        """Options as on the command line: reserve, ceiling, weight, strict."""
+
+    def clear_quota(self, tenant: Tenant) -> None:
+        """The tenant has the default quota again."""
+
+    def enforced_quotas(self) -> Mapping[str, Mapping[str, int]]:
+        """What the engine enforces, by tenant name: reserve and ceiling in blocks, weight."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """One deployment to attack.
+
+    Args:
+        url: the base of the OpenAI routes, ending in "/v1".
+        tenants: at least two; the first is usually the victim.
+        model: None for the first one listed.
+        engine_url: the engine's own port, without a path.
+        control_secret: for the engine's control routes.
+        files: logs and databases, searched for canaries.
+        engine_pid: a process on this machine whose memory, and children's, can be read.
+        scheduler: "module:name" of the scheduler class or factory to examine.
+        label: what reports call it.
+    """
+
+    url: str
+    tenants: Sequence[Tenant]
+    model: str | None = None
+    engine_url: str | None = None
+    control_secret: str | None = field(default=None, repr=False)
+    operator: Operator | None = None
+    files: Sequence[Path] = ()
+    engine_pid: int | None = None
+    scheduler: str | None = None
+    label: str = "target"
+
+    def access(self) -> frozenset[Access]:
+        """What there is to attack it with."""
+        given = {
+            Access.ENGINE: self.engine_url,
+            Access.OPERATOR: self.operator,
+            Access.CONTROL: self.control_secret and self.engine_url,
+            Access.FILES: self.files,
+            Access.PROCESS: self.engine_pid,
+            Access.SCHEDULER: self.scheduler,
+        }
+        return frozenset(access for access, value in given.items() if value)
+
+    def with_model(self, model: str) -> "Target":
+        """The same, with the model that is asked for."""
+        return replace(self, model=model)
