@@ -74,8 +74,11 @@ class Operator(Protocol):
     def clear_quota(self, tenant: Tenant) -> None:
         """The tenant has the default quota again."""
 
-    def enforced_quotas(self) -> Mapping[str, Mapping[str, int]]:
-        """What the engine enforces, by tenant name: reserve and ceiling in blocks, weight."""
+    def enforced_quotas(self) -> Mapping[str, Mapping[str, float]]:
+        """What the engine enforces, by tenant name: reserve and ceiling in blocks, weight.
+
+        A ceiling that is not there is left out.
+        """
 
 
 @dataclass(frozen=True)

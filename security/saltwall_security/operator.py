@@ -1,0 +1,142 @@
+"""The platform's operator: the `saltwall` command, run as an operator runs it."""
+
+import json
+import re
+import subprocess
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from saltwall_security.errors import AuditError
+from saltwall_security.target import Tenant
+
+TIMEOUT_S = 60.0
+_SECRET = re.compile(r"\bsw_\w+|[A-Za-z0-9_\-]{40,}")
+
+
+class CommandLine:
+    """Runs `saltwall` in a process of its own, about a second a command; implements `Operator`.
+
+    Calls block: coroutines put them on a thread. Tenants are addressed by id where it is known.
+    """
+
+    def __init__(self, argv: Sequence[str], environ: Mapping[str, str]) -> None:
+        """
+        Args:
+            argv: how the command is started, such as `["saltwall"]`.
+            environ: its whole environment: where the installation is (`SALTWALL_...`), `PATH`.
+        """
+        self._argv, self._environ = list(argv), dict(environ)
+
+    def create_tenant(self, name: str) -> Tenant:
+        """A new tenant with a key."""
+        made = self._json("tenant", "create", name)
+        tenant = Tenant(str(made["name"]), id=str(made["id"]))
+        _, key = self.create_key(tenant)
+        return Tenant(tenant.name, key, id=tenant.id)
+
+    def delete_tenant(self, tenant: Tenant) -> None:
+        """Deletes it with all that it has."""
+        self._run("tenant", "delete", _named(tenant), "--yes")
+
+    def create_key(self, tenant: Tenant) -> tuple[str, str]:
+        """A further key: its public id, and the key."""
+        made = self._json("key", "create", _named(tenant))
+        return str(made["id"]), str(made["key"])
+
+    def revoke_key(self, public_id: str) -> None:
+        """Takes effect within a second."""
+        self._run("key", "revoke", public_id)
+
+    def suspend(self, tenant: Tenant) -> None:
+        """Takes effect within a second."""
+        self._run("tenant", "suspend", _named(tenant))
+
+    def resume(self, tenant: Tenant) -> None:
+        """The tenant may go on."""
+        self._run("tenant", "resume", _named(tenant))
+
+    def rotate(self, tenant: Tenant, grace_s: float | None = None) -> None:
+        """The tenant gets a new salt; requests under the old one may run on for `grace_s`.
+
+        Raises:
+            AuditError: also when no engine has acknowledged the new salt in the command's time.
+        """
+        grace = [] if grace_s is None else ["--grace", f"{round(grace_s)}s"]
+        made = self._json("salt", "rotate", _named(tenant), *grace)
+        if made["status"] != "current":
+            raise AuditError(
+                f"the new salt of {tenant.name} is {made['status']}: is the engine up?"
+            )
+
+    def set_quota(self, tenant: Tenant, **options: str | bool) -> None:
+        """Options as on the command line: reserve, ceiling, weight, strict, store."""
+        flags: list[str] = []
+        for name, value in options.items():
+            if isinstance(value, bool):
+                flags.append(f"--{name}" if value else f"--no-{name}")
+            else:
+                flags += [f"--{name}", value]
+        self._run("quota", "set", _named(tenant), *flags)
+
+    def clear_quota(self, tenant: Tenant) -> None:
+        """The tenant has the default quota again."""
+        self._run("quota", "clear", _named(tenant))
+
+    def enforced_quotas(self) -> Mapping[str, Mapping[str, float]]:
+        """What the first engine that answers enforces, by tenant name.
+
+        Reserve and ceiling in blocks, weight; a ceiling that is not there is left out.
+        """
+        found: dict[str, dict[str, float]] = {}
+        for row in self._json("quota", "show"):
+            now = next((engine["now"] for engine in row["engines"] if "now" in engine), None)
+            if now is None:
+                raise AuditError(f"no engine says what it enforces: {_problems(row)}")
+            found[str(row["tenant"])] = {
+                "weight": float(now["weight"]),
+                **{
+                    name: int(now[name]["blocks"])
+                    for name in ("reserve", "ceiling")
+                    if now[name] is not None
+                },
+            }
+        return found
+
+    def _json(self, *arguments: str) -> Any:
+        try:
+            return json.loads(self._run(*arguments, "--json"))
+        except ValueError:
+            raise AuditError(f"`saltwall {' '.join(arguments[:2])}` printed no JSON") from None
+
+    def _run(self, *arguments: str) -> str:
+        what = f"`saltwall {' '.join(arguments[:2])}`"
+        try:
+            done = subprocess.run(  # noqa: S603  # the command is the auditor's own configuration
+                [*self._argv, *arguments],
+                env=self._environ,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=TIMEOUT_S,
+                check=False,
+            )
+        except OSError as error:
+            raise AuditError(f"{what} cannot be run: {error.strerror}: {self._argv[0]}") from None
+        except subprocess.TimeoutExpired:
+            raise AuditError(f"{what} has not ended after {TIMEOUT_S:.0f} s") from None
+        if done.returncode:
+            raise AuditError(f"{what}: {_last_line(done.stderr) or done.returncode}")
+        return done.stdout
+
+
+def _named(tenant: Tenant) -> str:
+    return tenant.id or tenant.name
+
+
+def _problems(row: Mapping[str, Any]) -> str:
+    return "; ".join(str(engine.get("problem")) for engine in row["engines"]) or "there is none"
+
+
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return _SECRET.sub("...", lines[-1].removeprefix("saltwall: ")) if lines else ""
