@@ -16,6 +16,7 @@ class DoesNotFit(ValueError):
         limit_blocks: the blocks that its tenant may hold at most.
         limit_tokens: the tokens that those hold.
         most_tokens: what could be generated after this prompt; 0 when not even the prompt fits.
+        parameter: the request's that asks for `max_tokens`.
     """
 
     def __init__(
@@ -26,12 +27,13 @@ class DoesNotFit(ValueError):
         limit_blocks: int,
         limit_tokens: int,
         most_tokens: int,
+        parameter: str = "max_tokens",
     ) -> None:
         asked = f" and {max_tokens} to generate" if max_tokens is not None else ""
         if limit_blocks:
             hold = "holds" if limit_blocks == 1 else "hold"
             limit = f"you may use {limit_blocks}, which {hold} {limit_tokens} tokens"
-            lower = f"lower max_tokens to {most_tokens} or less"
+            lower = f"lower {parameter} to {most_tokens} or less"
             remedy = lower if most_tokens else "shorten the prompt"
         else:
             limit = "no KV cache is left for you beside others' reserves"
@@ -55,6 +57,7 @@ def fit(
     limit_blocks: int,
     blocks_for: Callable[[int], int],
     extra_tokens: int = 0,
+    parameter: str = "max_tokens",
 ) -> int:
     """How many tokens the request may generate.
 
@@ -67,6 +70,7 @@ def fit(
         limit_blocks: the most blocks that the tenant may ever hold: its ceiling, or the pool.
         blocks_for: the blocks that so many tokens of one request need; must not fall.
         extra_tokens: places that the engine takes beyond the tokens, for speculation.
+        parameter: what the client calls `max_tokens`.
 
     Raises:
         DoesNotFit: not even one token can be generated, or not as many as were asked for.
@@ -87,6 +91,7 @@ def fit(
             limit_blocks,
             _largest(0, _UNBOUNDED, lambda tokens: blocks_for(tokens) <= limit_blocks),
             _largest(0, least, lambda generated: blocks(generated) <= limit_blocks),
+            parameter,
         )
     return _largest(least, wanted, lambda generated: blocks(generated) <= limit_blocks)
 

@@ -65,7 +65,7 @@ def fitted(state: ApiState, prompt: Any, params: Any) -> Any:
     wanted = open_end if params.max_tokens is None else params.max_tokens
     most = _fit(state, prompt, size, wanted, explicit=wanted < open_end)
     if most < params.min_tokens:
-        _fit(state, prompt, size, params.min_tokens, explicit=True)
+        _fit(state, prompt, size, params.min_tokens, explicit=True, parameter="min_tokens")
     if most == params.max_tokens:
         return params
     params = copy(params)
@@ -82,7 +82,15 @@ def check_prompt(state: ApiState, prompt: Any) -> None:
         _fit(state, prompt, size, 1, explicit=False)
 
 
-def _fit(state: ApiState, prompt: Any, size: int, max_tokens: int, *, explicit: bool) -> int:
+def _fit(
+    state: ApiState,
+    prompt: Any,
+    size: int,
+    max_tokens: int,
+    *,
+    explicit: bool,
+    parameter: str = "max_tokens",
+) -> int:
     needs = state.needs
     if needs is None:
         return max_tokens
@@ -103,6 +111,7 @@ def _fit(state: ApiState, prompt: Any, size: int, max_tokens: int, *, explicit: 
             state.quotas.limit(ticket.tenant),
             needs.blocks_for,
             needs.lookahead_tokens,
+            parameter,
         )
     except DoesNotFit as error:
         state.misfits += 1

@@ -45,7 +45,13 @@ def admin_app(
         if freshness.age_s > MAX_STALENESS_S:
             reasons.append("the database does not answer: is it migrated (saltwall db upgrade)?")
         engines = [
-            {"engine": r.label, "url": r.engine.url, "routable": r.routable, "problem": r.problem}
+            {
+                "engine": r.label,
+                "url": r.engine.url,
+                "routable": r.routable,
+                "problem": r.problem,
+                "quotas_problem": r.quotas_problem,  # it serves all the same, with older quotas
+            }
             for r in replicas
         ]
         if not any(r.routable for r in replicas):

@@ -102,6 +102,7 @@ async def test_an_omitted_answer_is_clamped(rig: Rig, max_tokens: int | None) ->
         (161, {"max_tokens": None}, "161 prompt tokens need 11"),
         (161, {"max_tokens": LONGEST}, "which hold 160 tokens: shorten the prompt"),
         (100, {"max_tokens": None, "min_tokens": 62}, "and 62 to generate need 11"),
+        (100, {"max_tokens": None, "min_tokens": 62}, "lower min_tokens to 61 or less"),
     ],
 )
 def test_what_can_never_fit_is_refused_at_the_call(

@@ -23,7 +23,13 @@ async def test_readiness_needs_the_database_and_one_engine(world):
             "ready": True,
             "reasons": [],
             "engines": [
-                {"engine": "demo", "url": world.engine.url, "routable": True, "problem": ""}
+                {
+                    "engine": "demo",
+                    "url": world.engine.url,
+                    "routable": True,
+                    "problem": "",
+                    "quotas_problem": "",
+                }
             ],
         }
         await world.engine.stop()

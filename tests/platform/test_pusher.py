@@ -6,6 +6,7 @@ from scripted_engine import ScriptedEngine
 from sqlalchemy import update
 
 from saltwall_platform import pusher
+from saltwall_platform.stack.doctor import unenforced
 from saltwall_tenants import api_keys, quotas, tenants
 from saltwall_tenants.models import QuotaRow
 from saltwall_tenants.wire import Amount, Capacity, Quota, Quotas, Refusal
@@ -268,6 +269,11 @@ async def test_refused_quotas_hold_up_neither_lease_nor_suspension(world):
         await told_so(world, QUOTAS_CURRENT, 0)
         assert await world.metric(QUOTAS_REFUSED) >= 1
         assert reserves(world) == {world.acme.id: "200 blocks"}
+        document = await ready(world)
+        assert document["ready"]
+        (warning,) = unenforced(document["engines"])
+        assert (warning.level, warning.subject) == ("warn", "quotas")
+        assert "321" in warning.message
         pushed = len(world.engine.policies)
         await eventually(lambda: len(world.engine.policies) >= pushed + 2, 5)
         assert (await world.chat()).status_code == 200

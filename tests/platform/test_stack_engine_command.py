@@ -144,6 +144,18 @@ def test_a_variable_that_opens_a_way_around_is_refused(variable: str, value: str
     assert "hunter2" not in str(caught.value)
 
 
+@pytest.mark.parametrize("value", ["fast", "-1", "60001", "nan", ""])
+def test_a_step_length_that_the_engine_would_refuse_is_refused_before_it_starts(value: str) -> None:
+    """With the range, and not after half a minute of loading."""
+    with pytest.raises(FlagError, match=r"SALTWALL_STEP_MS.* from 0 .* to 60000"):
+        build("m", SALTWALL_STEP_MS=value)
+
+
+def test_a_step_length_is_part_of_the_printed_command() -> None:
+    """So that it can be pasted elsewhere."""
+    assert "SALTWALL_STEP_MS=40 " in build("m", SALTWALL_STEP_MS="40").shell()
+
+
 def test_variables_that_are_off_pass() -> None:
     """Only what is on is refused."""
     build("m", VLLM_USE_RUST_FRONTEND="0", VLLM_SERVER_DEV_MODE="", VLLM_LOGGING_LEVEL="INFO")

@@ -150,9 +150,12 @@ def set_quota(
 
 
 @app.command()
-def clear(tenant: Name) -> None:
+def clear(tenant: Name, as_json: JsonOption = False) -> None:
     """Give a tenant the default quota again: no reserve, no ceiling, weight 1, stored."""
     had = session.write(lambda tx: quotas.clear_quota(tx, tenant, actor=session.actor()))
+    if as_json:
+        typer.echo(json.dumps({"tenant": tenant, "cleared": had}))
+        return
     typer.echo(f"cleared the quota of {tenant}" if had else f"{tenant} has the default quota")
 
 

@@ -4,10 +4,10 @@ import os
 import stat
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import httpx
 
@@ -153,6 +153,15 @@ def ports(settings: Settings) -> Iterator[Finding]:
         return
     level: Level = "ok" if document["ready"] else "warn"
     yield Finding(level, "gateway", f"runs on port {settings.port}, {state}")
+    yield from unenforced(document["engines"])
+
+
+def unenforced(engines: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
+    """Engines that serve under other quotas than those that are stored, by the gateway's word."""
+    for engine in engines:
+        if engine["routable"] and engine.get("quotas_problem"):
+            problem = f"{engine['engine']} enforces older ones: {engine['quotas_problem']}"
+            yield Finding("warn", "quotas", f"{problem} (`saltwall quota show`)")
 
 
 def resources(home: Path) -> Iterator[Finding]:

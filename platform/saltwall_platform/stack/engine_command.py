@@ -15,6 +15,9 @@ from saltwall_platform.stack.engine_flags import BYPASS, PROMPTS, Rule, mentions
 from saltwall_platform.stack.errors import FlagError
 
 MODULE: Final = "vllm.entrypoints.openai.api_server"
+STEP_VARIABLE: Final = "SALTWALL_STEP_MS"
+"""How long the engine lets a step take while several tenants have work (milliseconds)."""
+MAX_STEP_MS: Final = 60_000
 UNSET: Final = ("PYTHONHASHSEED",)  # it changes the first block's parent hash
 
 
@@ -86,6 +89,7 @@ def build(
             "VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES": "0",  # never a truncated digest
             "VLLM_NO_USAGE_STATS": base.get("VLLM_NO_USAGE_STATS", "1"),
             "VLLM_PLUGINS": "saltwall",
+            **{name: base[name] for name in (STEP_VARIABLE,) if name in base},
         },
     )
 
@@ -149,8 +153,17 @@ def served_name(arguments: Sequence[str]) -> str:
 
 def check_variables(base: Mapping[str, str]) -> None:
     """Raises:
-    FlagError: the environment opens a way around the ticket check.
+    FlagError: the environment opens a way around the ticket check, or the engine would refuse it.
     """
     for variable, rule in REFUSED_VARIABLES.items():
         if variable in base and rule.applies(base[variable]):
             raise FlagError(f"unset {variable}: {rule.reason}")
+    text = base.get(STEP_VARIABLE, "0")
+    try:
+        fits = 0 <= float(text) <= MAX_STEP_MS
+    except ValueError:
+        fits = False
+    if not fits:
+        raise FlagError(
+            f"{STEP_VARIABLE} is {text!r}: give milliseconds from 0 (no bound) to {MAX_STEP_MS}"
+        )
