@@ -25,7 +25,7 @@ class CommandLine:
             argv: how the command is started, such as `["saltwall"]`.
             environ: its whole environment: where the installation is (`SALTWALL_...`), `PATH`.
         """
-        self._argv, self._environ = list(argv), dict(environ)
+        self.argv, self.environ = tuple(argv), dict(environ)
 
     def create_tenant(self, name: str) -> Tenant:
         """A new tenant with a key."""
@@ -38,9 +38,10 @@ class CommandLine:
         """Deletes it with all that it has."""
         self._run("tenant", "delete", _named(tenant), "--yes")
 
-    def create_key(self, tenant: Tenant) -> tuple[str, str]:
-        """A further key: its public id, and the key."""
-        made = self._json("key", "create", _named(tenant))
+    def create_key(self, tenant: Tenant, expires_s: float | None = None) -> tuple[str, str]:
+        """A further key: its public id, and the key; good for `expires_s` seconds, or for ever."""
+        expiry = [] if expires_s is None else ["--expires", f"{max(1, round(expires_s))}s"]
+        made = self._json("key", "create", _named(tenant), *expiry)
         return str(made["id"]), str(made["key"])
 
     def revoke_key(self, public_id: str) -> None:
@@ -112,8 +113,8 @@ class CommandLine:
         what = f"`saltwall {' '.join(arguments[:2])}`"
         try:
             done = subprocess.run(  # noqa: S603  # the command is the auditor's own configuration
-                [*self._argv, *arguments],
-                env=self._environ,
+                [*self.argv, *arguments],
+                env=self.environ,
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,
@@ -121,7 +122,7 @@ class CommandLine:
                 check=False,
             )
         except OSError as error:
-            raise AuditError(f"{what} cannot be run: {error.strerror}: {self._argv[0]}") from None
+            raise AuditError(f"{what} cannot be run: {error.strerror}: {self.argv[0]}") from None
         except subprocess.TimeoutExpired:
             raise AuditError(f"{what} has not ended after {TIMEOUT_S:.0f} s") from None
         if done.returncode:

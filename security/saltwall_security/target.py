@@ -53,8 +53,8 @@ class Operator(Protocol):
     def delete_tenant(self, tenant: Tenant) -> None:
         """Deletes it with all that it has."""
 
-    def create_key(self, tenant: Tenant) -> tuple[str, str]:
-        """A further key: its public id, and the key."""
+    def create_key(self, tenant: Tenant, expires_s: float | None = None) -> tuple[str, str]:
+        """A further key: its public id, and the key; good for `expires_s` seconds, or for ever."""
 
     def revoke_key(self, public_id: str) -> None:
         """Takes effect within a second."""
