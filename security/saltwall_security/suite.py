@@ -1,6 +1,7 @@
 """What a suite is, and what it is given to work with."""
 
 import random
+import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
@@ -19,13 +20,15 @@ class Audit:
     def __init__(self, target: Target, seed: str, seconds: float, say: Say) -> None:
         """
         Args:
-            seed: the same seed gives the same prompts in the same order.
+            seed: the same seed gives the same prompts in the same order, all but their first word.
             seconds: how long the suite may take; it should stop sampling in time, and then say
                 `INCONCLUSIVE` where that was too early.
             say: takes a line of progress.
         """
         self.target, self.seed, self.seconds, self.say = target, seed, seconds, say
         self.rng = random.Random(seed)  # noqa: S311  # reproducible, and guards nothing
+        # A run that is repeated from its seed must not find its own prompts cached.
+        self._run = secrets.token_hex(3)
         self._deadline = time.monotonic() + seconds
         self._clients: dict[Tenant, Client] = {}
 
@@ -55,7 +58,7 @@ class Audit:
 
     def words(self, count: int) -> str:
         """Random words: no two texts share a block of tokens, and the server has seen neither."""
-        return " ".join(self._word() for _ in range(count))
+        return " ".join([self._run, *(self._word() for _ in range(count - 1))])
 
     def _word(self) -> str:
         return "".join(self.rng.choice("abcdefghijklmnopqrstuvwxyz") for _ in range(5))
