@@ -102,7 +102,8 @@ class Client:
             body["cache_salt"] = self.tenant.cache_salt
         body |= fields
         if body.get("stream"):
-            body.setdefault("stream_options", {"include_usage": True})
+            if path in (CHAT, COMPLETIONS):
+                body.setdefault("stream_options", {"include_usage": True})
             return await self._stream(path, body, headers)
         return await self.send("POST", path, body, headers)
 
@@ -126,15 +127,14 @@ class Client:
         except ValueError:
             document = None
         found = document if isinstance(document, dict) else {}
-        usage = found.get("usage") or {}
-        choices = found.get("choices") or [{}]
+        usage = _usage(found)
         return Answer(
             response.status_code,
             response.headers,
             response.content,
-            _text(choices[0]),
+            _text(found),
             _cached(usage),
-            usage.get("prompt_tokens"),
+            _prompt(usage),
             took,
             took,
             usage=usage,
@@ -168,10 +168,10 @@ class Client:
                     continue
                 raw.append(line)
                 event = json.loads(line[6:])
-                usage = event.get("usage") or usage
-                if event.get("choices"):
+                usage = {**usage, **_usage(event)}
+                if event.get("choices") or str(event.get("type")).endswith("delta"):
                     times.append(now - began)
-                    texts.append(_text(event["choices"][0]))
+                    texts.append(_text(event))
         took = time.perf_counter() - began
         gaps = tuple(later - earlier for earlier, later in pairwise(times))
         return Answer(
@@ -180,7 +180,7 @@ class Client:
             "\n".join(raw).encode(),
             "".join(texts),
             _cached(usage),
-            usage.get("prompt_tokens"),
+            _prompt(usage),
             times[0] if times else took,
             took,
             gaps,
@@ -188,13 +188,35 @@ class Client:
         )
 
 
-def _text(choice: Mapping[str, Any]) -> str:
+def _text(document: Mapping[str, Any]) -> str:
+    """What was generated, of an answer or of one event of a stream (chat and completions)."""
+    choice = (document.get("choices") or [{}])[0]
     message = choice.get("message") or choice.get("delta") or {}
     return str(choice.get("text") or message.get("content") or "")
 
 
+def _usage(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Where OpenAI's three routes and Anthropic's messages put it, in answers and in streams."""
+    for holder in (document, document.get("response"), document.get("message")):
+        usage = holder.get("usage") if isinstance(holder, dict) else None
+        if isinstance(usage, dict):
+            return {name: value for name, value in usage.items() if value is not None}
+    return {}
+
+
+def _prompt(usage: Mapping[str, Any]) -> int | None:
+    """Tokens of the prompt; Anthropic counts the cached ones apart."""
+    if "prompt_tokens" in usage:
+        return int(usage["prompt_tokens"])
+    if "input_tokens" in usage:
+        return int(usage["input_tokens"]) + int(usage.get("cache_read_input_tokens", 0))
+    return None
+
+
 def _cached(usage: Mapping[str, Any]) -> int | None:
-    details = usage.get("prompt_tokens_details")
+    if "cache_read_input_tokens" in usage:
+        return int(usage["cache_read_input_tokens"])
+    details = usage.get("prompt_tokens_details") or usage.get("input_tokens_details")
     if not isinstance(details, dict):
         return None
     return int(details.get("cached_tokens") or 0)
