@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -13,6 +13,10 @@ from saltwall_security.target import Target, Tenant
 
 CHAT, COMPLETIONS, MODELS = "/chat/completions", "/completions", "/models"
 TIMEOUT_S = 300.0
+Headers = Mapping[str, str] | Sequence[tuple[str, str]]
+"""In pairs where a name comes twice; those of the client's own give way."""
+
+_JSON = (("content-type", "application/json"),)
 
 
 @dataclass(frozen=True)
@@ -93,9 +97,7 @@ class Client:
         messages = [{"role": "user", "content": content}]
         return await self.ask(CHAT, {"messages": messages, "max_tokens": 1, **fields})
 
-    async def ask(
-        self, path: str, fields: Mapping[str, Any], headers: Mapping[str, str] | None = None
-    ) -> Answer:
+    async def ask(self, path: str, fields: Mapping[str, Any], headers: Headers = ()) -> Answer:
         """Sends a request to a generation route; `stream` in the fields streams it."""
         body: dict[str, Any] = {"model": self.target.model, "temperature": 0}
         if self.tenant.cache_salt is not None:
@@ -112,14 +114,14 @@ class Client:
         method: str,
         path: str,
         body: Mapping[str, Any] | bytes | None = None,
-        headers: Mapping[str, str] | None = None,
+        headers: Headers = (),
     ) -> Answer:
         """Sends any request, and reads the whole answer."""
         content = body if isinstance(body, bytes | None) else json.dumps(body).encode()
-        given = {"content-type": "application/json"} if content is not None else {}
+        given = _JSON if content is not None else ()
         began = time.perf_counter()
         response = await self._http.request(
-            method, path, content=content, headers={**given, **(headers or {})}
+            method, path, content=content, headers=[*given, *_pairs(headers)]
         )
         took = time.perf_counter() - began
         try:
@@ -140,11 +142,9 @@ class Client:
             usage=usage,
         )
 
-    async def _stream(
-        self, path: str, body: Mapping[str, Any], headers: Mapping[str, str] | None
-    ) -> Answer:
+    async def _stream(self, path: str, body: Mapping[str, Any], headers: Headers) -> Answer:
         content = json.dumps(body).encode()
-        given = {"content-type": "application/json", **(headers or {})}
+        given = [*_JSON, *_pairs(headers)]
         raw, texts, times = [], [], []
         usage: Mapping[str, Any] = {}
         began = time.perf_counter()
@@ -186,6 +186,10 @@ class Client:
             gaps,
             usage,
         )
+
+
+def _pairs(headers: Headers) -> list[tuple[str, str]]:
+    return list(headers.items() if isinstance(headers, Mapping) else headers)
 
 
 def _text(document: Mapping[str, Any]) -> str:
