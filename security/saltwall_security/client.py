@@ -2,7 +2,8 @@
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -99,15 +100,19 @@ class Client:
 
     async def ask(self, path: str, fields: Mapping[str, Any], headers: Headers = ()) -> Answer:
         """Sends a request to a generation route; `stream` in the fields streams it."""
-        body: dict[str, Any] = {"model": self.target.model, "temperature": 0}
-        if self.tenant.cache_salt is not None:
-            body["cache_salt"] = self.tenant.cache_salt
-        body |= fields
+        body = self._body(fields)
         if body.get("stream"):
             if path in (CHAT, COMPLETIONS):
                 body.setdefault("stream_options", {"include_usage": True})
             return await self._stream(path, body, headers)
         return await self.send("POST", path, body, headers)
+
+    @asynccontextmanager
+    async def opened(self, path: str, fields: Mapping[str, Any]) -> AsyncIterator[httpx.Response]:
+        """A streamed answer of which nothing is read yet; the end of the block hangs up."""
+        content = json.dumps(self._body({**fields, "stream": True})).encode()
+        async with self._http.stream("POST", path, content=content, headers=_JSON) as response:
+            yield response
 
     async def send(
         self,
@@ -141,6 +146,12 @@ class Client:
             took,
             usage=usage,
         )
+
+    def _body(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        body: dict[str, Any] = {"model": self.target.model, "temperature": 0}
+        if self.tenant.cache_salt is not None:
+            body["cache_salt"] = self.tenant.cache_salt
+        return body | dict(fields)
 
     async def _stream(self, path: str, body: Mapping[str, Any], headers: Headers) -> Answer:
         content = json.dumps(body).encode()

@@ -56,12 +56,18 @@ class Audit:
             self._clients[who] = Client(self.target, who)
         return self._clients[who]
 
-    def words(self, count: int) -> str:
-        """Random words: no two texts share a block of tokens, and the server has seen neither."""
-        return " ".join([self._run, *(self._word() for _ in range(count - 1))])
+    def words(self, count: int, rng: random.Random | None = None) -> str:
+        """Random words: no two texts share a block of tokens, and the server has seen neither.
 
-    def _word(self) -> str:
-        return "".join(self.rng.choice("abcdefghijklmnopqrstuvwxyz") for _ in range(5))
+        Args:
+            rng: other dice than the suite's, for requests whose order depends on the server.
+        """
+        dice = rng or self.rng
+        return " ".join([self._run, *(_word(dice) for _ in range(count - 1))])
+
+
+def _word(dice: random.Random) -> str:
+    return "".join(dice.choice("abcdefghijklmnopqrstuvwxyz") for _ in range(5))
 
 
 @dataclass(frozen=True)
