@@ -108,10 +108,13 @@ class Client:
         return await self.send("POST", path, body, headers)
 
     @asynccontextmanager
-    async def opened(self, path: str, fields: Mapping[str, Any]) -> AsyncIterator[httpx.Response]:
+    async def opened(
+        self, path: str, fields: Mapping[str, Any], headers: Headers = ()
+    ) -> AsyncIterator[httpx.Response]:
         """A streamed answer of which nothing is read yet; the end of the block hangs up."""
         content = json.dumps(self._body({**fields, "stream": True})).encode()
-        async with self._http.stream("POST", path, content=content, headers=_JSON) as response:
+        given = [*_JSON, *_pairs(headers)]
+        async with self._http.stream("POST", path, content=content, headers=given) as response:
             yield response
 
     async def send(
