@@ -103,16 +103,27 @@ class CommandLine:
             }
         return found
 
+    def printed(self, *arguments: str) -> str:
+        """All that a command prints, also when it fails."""
+        done = self._done(*arguments)
+        return done.stdout + done.stderr
+
     def _json(self, *arguments: str) -> Any:
         try:
             return json.loads(self._run(*arguments, "--json"))
         except ValueError:
-            raise AuditError(f"`saltwall {' '.join(arguments[:2])}` printed no JSON") from None
+            raise AuditError(f"{_what(arguments)} printed no JSON") from None
 
     def _run(self, *arguments: str) -> str:
-        what = f"`saltwall {' '.join(arguments[:2])}`"
+        done = self._done(*arguments)
+        if done.returncode:
+            raise AuditError(f"{_what(arguments)}: {_last_line(done.stderr) or done.returncode}")
+        return done.stdout
+
+    def _done(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        what = _what(arguments)
         try:
-            done = subprocess.run(  # noqa: S603  # the command is the auditor's own configuration
+            return subprocess.run(  # noqa: S603  # the command is the auditor's own configuration
                 [*self.argv, *arguments],
                 env=self.environ,
                 stdin=subprocess.DEVNULL,
@@ -125,9 +136,10 @@ class CommandLine:
             raise AuditError(f"{what} cannot be run: {error.strerror}: {self.argv[0]}") from None
         except subprocess.TimeoutExpired:
             raise AuditError(f"{what} has not ended after {TIMEOUT_S:.0f} s") from None
-        if done.returncode:
-            raise AuditError(f"{what}: {_last_line(done.stderr) or done.returncode}")
-        return done.stdout
+
+
+def _what(arguments: Sequence[str]) -> str:
+    return f"`saltwall {' '.join(arguments[:2])}`"
 
 
 def _named(tenant: Tenant) -> str:

@@ -80,6 +80,9 @@ class Operator(Protocol):
         A ceiling that is not there is left out.
         """
 
+    def printed(self, *arguments: str) -> str:
+        """All that a command prints, also when it fails."""
+
 
 @dataclass(frozen=True)
 class Target:
@@ -95,6 +98,7 @@ class Target:
         engine_pid: a process on this machine whose memory, and children's, can be read.
         scheduler: "module:name" of the scheduler class or factory to examine.
         label: what reports call it.
+        admin_url: where operators see health and metrics, without a path.
     """
 
     url: str
@@ -107,6 +111,7 @@ class Target:
     engine_pid: int | None = None
     scheduler: str | None = None
     label: str = "target"
+    admin_url: str | None = None
 
     def access(self) -> frozenset[Access]:
         """What there is to attack it with."""
