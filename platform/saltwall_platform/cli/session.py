@@ -4,12 +4,13 @@ import asyncio
 import getpass
 import os
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from saltwall_platform.cli.errors import CliError
 from saltwall_platform.settings import Settings
+from saltwall_platform.stack import running
 from saltwall_tenants import tenants
 from saltwall_tenants.database import Database, sqlite_path
 from saltwall_tenants.keyring import FILE_NAME, Keyring
@@ -17,9 +18,18 @@ from saltwall_tenants.keyring import FILE_NAME, Keyring
 T = TypeVar("T")
 
 
-def settings(**chosen: int) -> Settings:
+def configured(**chosen: Any) -> Settings:
     """The settings of the environment; `chosen` fields win."""
     return Settings.model_validate(chosen)
+
+
+def settings(**chosen: Any) -> Settings:
+    """The same; what is left open is as `saltwall up` runs now in that data directory."""
+    found = configured(**chosen)
+    up = running.find(found.home)
+    if up is None:
+        return found
+    return configured(**{**up.settings(), **{k: getattr(found, k) for k in found.model_fields_set}})
 
 
 def actor() -> str:

@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
@@ -20,11 +21,13 @@ from saltwall_platform.stack import (
     install,
     plan,
     preflight,
+    running,
     welcome,
 )
 from saltwall_platform.stack.plan import UpOptions
 from saltwall_platform.stack.progress import Progress
 from saltwall_platform.stack.readiness import Readiness
+from saltwall_platform.stack.running import Running
 from saltwall_platform.stack.service import Service
 from saltwall_platform.stack.supervisor import Stopped, Supervisor, stop_on_signals
 from saltwall_tenants.database import Database
@@ -83,7 +86,7 @@ def up(
         chosen["port"] = port
     if admin_port is not None:
         chosen["admin_port"] = admin_port
-    settings = session.settings(**chosen)
+    settings = session.configured(**chosen)
     if model is not None and Path(model).expanduser().exists():
         model = str(Path(model).expanduser().absolute())
     options = UpOptions(
@@ -115,9 +118,9 @@ def run(settings: Settings, options: UpOptions, *, gpu: bool, as_json: bool) -> 
     preflight.check_resources(settings.home, options.kv_gib)
     supervisor: Supervisor | None = None
     try:
-        with stop_on_signals():
+        with stop_on_signals(), ExitStack() as stack:
             keyring = prepare(settings, progress)
-            name, engine, gateway = services(settings, options, gpu=gpu, progress=progress)
+            serves, engine, gateway = services(settings, options, gpu=gpu, progress=progress)
             supervisor = Supervisor(engine, gateway, progress)
             supervisor.adopt_orphans()
             readiness = Readiness(welcome.admin_url(settings), engine, gateway)
@@ -126,12 +129,13 @@ def run(settings: Settings, options: UpOptions, *, gpu: bool, as_json: bool) -> 
             readiness.close()
             progress.done(f"ready after {time.monotonic() - began:.0f} s")
             keys = asyncio.run(with_database(settings, keyring))
+            stack.enter_context(running.announced(settings.home, serves))
             if as_json:
                 pids = {service.name: service.pid for service in (engine, gateway)}
-                ready = welcome.document(settings, name, options.engine_port, keys, pids)
+                ready = welcome.document(settings, serves.engine, keys, pids)
                 print(json.dumps(ready), flush=True)
             else:
-                print(welcome.text(settings, name, keys), flush=True)
+                print(welcome.text(settings, serves.engine.name, keys), flush=True)
             supervisor.keep()
     except Stopped:
         pass
@@ -165,8 +169,8 @@ def prepare(settings: Settings, progress: Progress) -> Keyring:
 
 def services(
     settings: Settings, options: UpOptions, *, gpu: bool, progress: Progress
-) -> tuple[str, Service, Service]:
-    """The deployment's name, the engine with model and keys in place, and its gateway."""
+) -> tuple[Running, Service, Service]:
+    """What will serve: the engine, with model and keys in place, and its gateway."""
     model = options.model
     if model is None:
         model = str(demo_model.prepare(settings.home, progress.done))
@@ -178,7 +182,8 @@ def services(
     environ = plan.gateway_environ(settings, command.name, options.engine_port, os.environ)
     argv = (sys.executable, "-m", "saltwall_platform.cli", "gateway")
     grace_s = settings.shutdown_grace_s + 5
-    return command.name, engine, Service("gateway", argv, environ, settings.home, grace_s)
+    serves = running.describe(settings, command.name, options.engine_port, model)
+    return serves, engine, Service("gateway", argv, environ, settings.home, grace_s)
 
 
 async def with_database(settings: Settings, keyring: Keyring) -> dict[str, str]:

@@ -116,3 +116,18 @@ def only_one(home: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def is_held(home: Path) -> bool:
+    """Whether a `saltwall up` holds the data directory."""
+    try:
+        descriptor = os.open(home / "up.lock", os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from saltwall_platform.settings import Settings
+from saltwall_platform.settings import Engine, Settings
 
 
 def base_url(settings: Settings) -> str:
@@ -35,8 +35,7 @@ def saltwall(settings: Settings) -> str:
 
 def document(
     settings: Settings,
-    name: str,
-    engine_port: int,
+    engine: Engine,
     keys: Mapping[str, str],
     pids: Mapping[str, int | None],
 ) -> dict[str, object]:
@@ -45,8 +44,8 @@ def document(
         "event": "ready",
         "base_url": f"{base_url(settings)}/v1",
         "admin_url": admin_url(settings),
-        "engine_url": f"http://127.0.0.1:{engine_port}",
-        "model": name,
+        "engine_url": engine.url,
+        "model": engine.name,
         "home": str(settings.home),
         "keys": dict(keys),
         "pids": dict(pids),
