@@ -1,0 +1,28 @@
+"""Takes out of a text what must not be in a report, whoever put it there."""
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+GONE: Final = "[secret]"
+SHORTEST: Final = 8
+"""Shorter secrets could be any word of the text."""
+_LOOKS_SECRET: Final = re.compile(
+    r"\bsw_[a-z]+_[0-9A-Za-z_]{12,}|\bsw1\.[0-9A-Za-z_-]{20,}|(?<=Bearer )[^\s\"']{8,}"
+)
+
+
+class Redaction:
+    """Replaces known secrets, and what looks like a Saltwall key, a ticket or a bearer token."""
+
+    def __init__(self, secrets: Iterable[str | None]) -> None:
+        long = {secret for secret in secrets if secret and len(secret) >= SHORTEST}
+        # The longest first: one may be part of another.
+        self._known = sorted(long, key=len, reverse=True)
+
+    def __call__(self, text: str) -> str:
+        """The text without them, and without half characters, which no file can hold."""
+        text = text.encode("utf-8", "replace").decode()
+        for secret in self._known:
+            text = text.replace(secret, GONE)
+        return _LOOKS_SECRET.sub(GONE, text)

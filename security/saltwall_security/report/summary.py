@@ -1,0 +1,55 @@
+"""The summary for a terminal."""
+
+from collections.abc import Iterator, Sequence
+
+from saltwall_security.check import Verdict
+from saltwall_security.report.document import Report
+from saltwall_security.report.words import headline, span, tested
+
+LOUD = (Verdict.FAILED, Verdict.INCONCLUSIVE)
+
+
+def summary(report: Report) -> str:
+    """A table of the guarantees, and what was seen where one did not hold."""
+    return "\n".join(_lines(report)) + "\n"
+
+
+def _lines(report: Report) -> Iterator[str]:
+    target = report.target
+    count = len(report.checks())
+    yield f"{target.label}: {target.url}, model {target.model or 'not known'}"
+    yield f"{count} checks in {span(report.seconds)}, seed {report.seed}"
+    yield ""
+    yield from _table(_rows(report))
+    for check in report.checks().values():
+        if check.decides and check.verdict in LOUD:
+            yield ""
+            yield f"{check.verdict}: {check.id} ({check.guarantee})"
+            yield f"  {check.seen}"
+            if check.control:
+                yield f"  Control: {check.control}"
+            if check.advice:
+                yield f"  {check.advice}"
+    yield ""
+    yield f"{headline(report)}. {tested(report)}"
+    if report.conclusion.verdict is not Verdict.HELD:
+        yield f"Exit code {report.conclusion.exit_code}: {report.conclusion.because}."
+
+
+def _rows(report: Report) -> list[list[str]]:
+    baseline = report.baseline
+    rows = [["", "GUARANTEE", report.target.label.upper()]]
+    if baseline is not None:
+        rows[0].append(baseline.target.label.upper())
+    for index, entry in enumerate(report.guarantees):
+        rows.append([entry.id, entry.claim, entry.verdict])
+        if baseline is not None:
+            rows[-1].append(baseline.guarantees[index].verdict)
+    return rows
+
+
+def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        yield "  ".join(cells).rstrip()
