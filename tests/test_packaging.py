@@ -72,6 +72,8 @@ def test_the_wheel_holds_the_five_packages_and_nothing_else(built: tuple[Path, P
     assert {name for name in top if not name.endswith(".dist-info")} == set(PACKAGES)
     assert any(name.startswith("saltwall_migrations/versions/") for name in names)
     assert "saltwall_engine/vectors.json" in names
+    assert "saltwall_security/report/page.html.j2" in names
+    assert "saltwall_security/report/saltwall-audit-1.schema.json" in names
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
 
 

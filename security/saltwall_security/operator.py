@@ -26,17 +26,33 @@ class CommandLine:
             environ: its whole environment: where the installation is (`SALTWALL_...`), `PATH`.
         """
         self.argv, self.environ = tuple(argv), dict(environ)
+        self._created: dict[str, Tenant] = {}
 
     def create_tenant(self, name: str) -> Tenant:
         """A new tenant with a key."""
         made = self._json("tenant", "create", name)
         tenant = Tenant(str(made["name"]), id=str(made["id"]))
+        self._created[_named(tenant)] = tenant
         _, key = self.create_key(tenant)
         return Tenant(tenant.name, key, id=tenant.id)
 
     def delete_tenant(self, tenant: Tenant) -> None:
         """Deletes it with all that it has."""
         self._run("tenant", "delete", _named(tenant), "--yes")
+        self._created.pop(_named(tenant), None)
+
+    def delete_leftovers(self) -> list[str]:
+        """Deletes the tenants that it has created and nobody has deleted; what could not be done.
+
+        For the end of a run, however it ended.
+        """
+        problems = []
+        for tenant in list(self._created.values()):
+            try:
+                self.delete_tenant(tenant)
+            except AuditError as error:
+                problems.append(f"tenant {tenant.name} is left behind: {error}")
+        return problems
 
     def create_key(self, tenant: Tenant, expires_s: float | None = None) -> tuple[str, str]:
         """A further key: its public id, and the key; good for `expires_s` seconds, or for ever."""

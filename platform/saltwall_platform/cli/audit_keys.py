@@ -1,0 +1,100 @@
+"""Whom an audit speaks as: the tenants that `--keys` names."""
+
+import json
+import os
+import secrets
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from saltwall_platform.cli.errors import CliError
+from saltwall_security.target import Tenant
+
+KEYLESS: Final = "none"
+SALTED: Final = "salts"
+_PAIR: Final = ("tenant-a", "tenant-b")
+
+
+def tenants(given: Sequence[str]) -> list[Tenant]:
+    """The tenants of all `--keys`.
+
+    Each is `none` (two without key, who are one to the server), `salts` (two without key, each
+    with a random `cache_salt`), `NAME=KEY`, `NAME=@FILE`, `NAME=env:VARIABLE`, or a JSON file.
+
+    Raises:
+        CliError: one of them cannot be read.
+    """
+    found: dict[str, Tenant] = {}
+    for each in given:
+        for tenant in _read(each):
+            if tenant.name in found:
+                raise CliError(f"--keys names {tenant.name!r} twice: give each tenant one key")
+            found[tenant.name] = tenant
+    return list(found.values())
+
+
+def without_keys(argument: str) -> str:
+    """The same argument as a report may show it."""
+    name, equals, value = argument.partition("=")
+    return f"{name}=..." if equals and not value.startswith(("@", "env:")) else argument
+
+
+def _read(given: str) -> list[Tenant]:
+    if given == KEYLESS:
+        return [Tenant(name) for name in _PAIR]
+    if given == SALTED:
+        return [Tenant(name, cache_salt=secrets.token_urlsafe(32)) for name in _PAIR]
+    name, equals, value = given.partition("=")
+    if not equals or Path(given).is_file():
+        return _from_file(Path(given))
+    if not name:
+        raise CliError(f"--keys {without_keys(given)}: put the tenant's name before the =")
+    return [Tenant(name, _key(name, value))]
+
+
+def _key(name: str, value: str) -> str:
+    if value.startswith("@"):
+        key = Path(value[1:]).read_text().strip()
+        source = value[1:]
+    elif value.startswith("env:"):
+        source = value[4:]
+        key = os.environ.get(source, "").strip()
+    else:
+        source, key = "it", value
+        print(
+            f"saltwall: the key of {name} shows in the process list: use {name}=@FILE or "
+            f"{name}=env:VARIABLE instead",
+            file=sys.stderr,
+        )
+    if not key:
+        raise CliError(f"--keys {name}: {source} is empty")
+    return key
+
+
+def _from_file(path: Path) -> list[Tenant]:
+    try:
+        document = json.loads(path.read_text())
+        if not isinstance(document, dict) or not document:
+            raise ValueError
+        return [_tenant(name, entry) for name, entry in document.items()]
+    except FileNotFoundError:
+        raise CliError(
+            f"--keys {path}: there is no such file; or write NAME=@FILE, none, or salts"
+        ) from None
+    except (ValueError, TypeError):
+        raise CliError(
+            f'{path} is not a key file: it holds {{"name": "key"}}, or '
+            '{"name": {"key": ..., "cache_salt": ...}}'
+        ) from None
+
+
+def _tenant(name: str, entry: Any) -> Tenant:
+    if isinstance(entry, str):
+        return Tenant(name, entry)
+    if not isinstance(entry, Mapping) or entry.keys() - {"key", "cache_salt", "id"}:
+        raise TypeError
+    fields = {field: value for field, value in entry.items() if value is not None}
+    if not all(isinstance(value, str) for value in fields.values()):
+        raise TypeError
+    return Tenant(name, **fields)

@@ -1,0 +1,51 @@
+"""Shows how far an audit is: a line that changes on a terminal, lines elsewhere."""
+
+import shutil
+import sys
+import time
+from typing import Final, TextIO
+
+QUIET_S: Final = 10.0
+BAR: Final = 20
+
+
+class AuditProgress:
+    """Writes to stderr, so that stdout holds only the result.
+
+    Args:
+        prefix: put before each line, where several targets are attacked in turn.
+    """
+
+    def __init__(self, prefix: str = "", stream: TextIO | None = None) -> None:
+        self._prefix, self._stream = prefix, stream or sys.stderr
+        self._live = self._stream.isatty()
+        self._suite = ""
+        self._shown = 0.0
+
+    def __call__(self, done: float, left_s: float, text: str) -> None:
+        """What a run says of itself: the part that is done, the time left, and what it does."""
+        minutes, seconds = divmod(round(left_s), 60)
+        if self._live:
+            filled = round(done * BAR)
+            bar = f"[{'=' * filled}{' ' * (BAR - filled)}]"
+            line = f"{bar} {minutes}:{seconds:02} left  {self._prefix}{text}"
+            width = shutil.get_terminal_size().columns - 1
+            print(f"\r\033[K{line[:width]}", end="", file=self._stream, flush=True)
+            return
+        now = time.monotonic()
+        suite = text.partition(":")[0]
+        if suite == self._suite and now - self._shown < QUIET_S:
+            return
+        self._suite, self._shown = suite, now
+        line = f"{done:4.0%}, {minutes}:{seconds:02} left: {self._prefix}{text}"
+        print(line, file=self._stream, flush=True)
+
+    def note(self, text: str) -> None:
+        """Something that is not part of a run; its line stays."""
+        self.clear()
+        print(text, file=self._stream, flush=True)
+
+    def clear(self) -> None:
+        """Takes the changing line away."""
+        if self._live:
+            print("\r\033[K", end="", file=self._stream, flush=True)

@@ -1,0 +1,143 @@
+"""Runs an audit: the target, then the baseline, and the report of both."""
+
+import asyncio
+import shlex
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from saltwall_platform.cli import audit_keys, audit_target
+from saltwall_platform.cli.audit_progress import AuditProgress
+from saltwall_platform.cli.audit_target import Given
+from saltwall_platform.cli.errors import EXPECTED, CliError
+from saltwall_platform.stack import stock_vllm
+from saltwall_security import run
+from saltwall_security.errors import AuditError
+from saltwall_security.report.build import Circumstances, report
+from saltwall_security.report.document import Report
+from saltwall_security.server import server_version
+from saltwall_security.suite import Suite
+from saltwall_security.target import Target
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What `saltwall audit run` was asked to do.
+
+    Args:
+        suites: those to run; `asked` are the names that were chosen, none for all.
+        budget_s: for each target.
+        baseline: "stock", or a URL; the same suites run there afterwards.
+    """
+
+    given: Given
+    suites: Sequence[Suite]
+    asked: Sequence[str]
+    budget_s: float
+    seed: str
+    baseline: str | None
+
+
+def audit(plan: Plan) -> Report:
+    """Attacks everything in turn.
+
+    Raises:
+        CliError, AuditError: it cannot be done; the message says what to do.
+    """
+    progress = AuditProgress()
+    if plan.baseline == plan.given.target == audit_target.STOCK:
+        raise CliError("the target is stock vLLM already: leave --baseline away")
+    if audit_target.STOCK in (plan.baseline, plan.given.target):
+        stock_vllm.check()
+    with _interruptible():
+        try:
+            with audit_target.opened(plan.given, progress.note) as target:
+                attacked = asyncio.run(_attack(plan, target))
+            if plan.baseline is None:
+                return attacked
+            try:
+                with _baseline(plan, progress) as target:
+                    beside = asyncio.run(_attack(replace(plan, asked=()), target))
+            except (*EXPECTED, AuditError) as error:  # what was found must not be lost
+                progress.note(f"saltwall: no baseline in this report: {error}")
+                return attacked
+        finally:
+            progress.clear()
+    return attacked.model_copy(update={"baseline": beside})
+
+
+async def _attack(plan: Plan, target: Target) -> Report:
+    progress = AuditProgress(f"{target.label}, " if plan.baseline is not None else "")
+    target = await run.prepare(target)
+    server = await server_version(target)
+    started, began = datetime.now(UTC), time.monotonic()
+    results = await run.run(target, plan.suites, plan.budget_s, plan.seed, progress)
+    progress.clear()
+    how = Circumstances(
+        started=started,
+        seconds=time.monotonic() - began,
+        budget_s=plan.budget_s,
+        seed=plan.seed,
+        command=command(sys.argv[1:], plan.seed),
+        asked=plan.asked,
+        server=server,
+    )
+    return report(target, results, how)
+
+
+@contextmanager
+def _baseline(plan: Plan, progress: AuditProgress) -> Iterator[Target]:
+    keyless = Given(keys=[audit_keys.KEYLESS], home=plan.given.home)
+    if plan.baseline == audit_target.STOCK:
+        with audit_target.stock(keyless, progress.note) as target:
+            yield target
+    else:
+        elsewhere = replace(keyless, target=plan.baseline, home=None)
+        with audit_target.opened(elsewhere, progress.note) as target:
+            yield target
+
+
+def command(arguments: Sequence[str], seed: str) -> str:
+    """The command that repeats a run, from what was typed: with the seed, without keys."""
+    words = ["saltwall"]
+    value_of = ""
+    for argument in arguments:
+        option, equals, value = argument.partition("=")
+        if value_of == "--keys":
+            words.append(audit_keys.without_keys(argument))
+        elif option == "--keys" and equals:
+            words.append(f"--keys={audit_keys.without_keys(value)}")
+        elif value_of != "--seed" and option != "--seed":
+            words.append(argument)
+        value_of = option if option.startswith("--") and not equals else ""
+    return shlex.join([*words, "--seed", seed])
+
+
+def prepared(directory: Path) -> Path:
+    """The directory for the reports, made before the run: that it cannot be must show now."""
+    directory.mkdir(parents=True, exist_ok=True)
+    if shutil.disk_usage(directory).free < 1 << 20:
+        raise CliError(f"the disk is full at {directory}: free some, or name another with --out")
+    return directory
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """SIGTERM and SIGHUP end a run as Ctrl-C does: what it has created is deleted."""
+
+    def interrupt(signum: int, frame: object) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    wanted = (signal.SIGTERM, signal.SIGHUP)
+    before = {signum: signal.signal(signum, interrupt) for signum in wanted}
+    try:
+        yield
+    finally:
+        for signum, handler in before.items():
+            signal.signal(signum, handler)
