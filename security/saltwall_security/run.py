@@ -106,18 +106,22 @@ async def _run_one(suite: Suite, audit: Audit) -> SuiteResult:
                 audit.say(f"{check.verdict}: {check.id}")
     except Exception as error:  # one suite's trouble must not hide what the others find
         said = str(error) if isinstance(error, AuditError) else type(error).__name__
-        checks.append(_stopped(suite, said))
+        checks += _stopped(suite, said)
     return SuiteResult(suite, checks, time.monotonic() - began)
 
 
-def _stopped(suite: Suite, said: str) -> Check:
-    return Check(
-        f"{suite.name}/stopped",
-        suite.guarantees[0] if suite.guarantees else None,
-        Verdict.INCONCLUSIVE,
-        f"{suite.title}: all its checks are made",
-        f"The suite stopped early: {said}",
-    )
+def _stopped(suite: Suite, said: str) -> list[Check]:
+    """Doubt about each guarantee of the suite: nobody knows which checks were not made."""
+    return [
+        Check(
+            f"{suite.name}/stopped/{guarantee}",
+            guarantee,
+            Verdict.INCONCLUSIVE,
+            f"{suite.title}: all its checks are made",
+            f"The suite stopped early: {said}",
+        )
+        for guarantee in suite.guarantees
+    ]
 
 
 def _not_tested(suite: Suite, missing: str) -> Check:

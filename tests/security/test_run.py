@@ -1,0 +1,77 @@
+"""A run goes on whatever one suite does, and says what it could not test."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from word_cache_server import WordCache, serving
+
+from saltwall_security.check import Check, Verdict
+from saltwall_security.errors import AuditError
+from saltwall_security.run import SuiteResult, prepare, run
+from saltwall_security.suite import Audit, Suite
+from saltwall_security.target import Access, Target, Tenant
+
+TWO = (Tenant("a"), Tenant("b"))
+HELD = Check("x/held", "G1", Verdict.HELD, "It holds", "It does")
+
+
+async def holds(audit: Audit) -> AsyncIterator[Check]:
+    """One check that holds."""
+    yield HELD
+
+
+async def breaks(audit: Audit) -> AsyncIterator[Check]:
+    """One check that holds, and then a fault."""
+    yield HELD
+    raise ZeroDivisionError
+
+
+async def waits(audit: Audit) -> AsyncIterator[Check]:
+    """Says how much time it was given."""
+    yield Check("x/time", None, Verdict.HELD, "", "", {"seconds": audit.seconds})
+
+
+def ran(*suites: Suite, budget_s: float = 10, target: Target | None = None) -> list[SuiteResult]:
+    """Runs suites that send nothing."""
+    target = target or Target("http://127.0.0.1:9/v1", TWO)
+    return asyncio.run(run(target, suites, budget_s, "seed", lambda *_: None))
+
+
+def test_a_suite_that_breaks_leaves_doubt_about_all_it_is_about() -> None:
+    """What it found stays; the next one runs."""
+    broken, after = ran(Suite("x", "X", ("G1", "G2"), breaks), Suite("y", "Y", ("G3",), holds))
+    assert [(check.guarantee, check.verdict) for check in broken.checks] == [
+        ("G1", Verdict.HELD),
+        ("G1", Verdict.INCONCLUSIVE),
+        ("G2", Verdict.INCONCLUSIVE),
+    ]
+    assert after.verdict is Verdict.HELD
+
+
+def test_what_a_suite_needs_and_does_not_get_is_named() -> None:
+    """It is not run, and that is no verdict."""
+    needs = frozenset({Access.ENGINE, Access.OPERATOR})
+    (result,) = ran(Suite("x", "X", ("G1",), holds, needs=needs))
+    assert result.verdict is Verdict.NOT_TESTED
+    assert "engine, operator" in result.checks[0].seen
+
+
+def test_the_budget_is_shared_and_what_is_left_is_passed_on() -> None:
+    """By the suites' shares; a suite that takes no time leaves its part to the others."""
+    large, small = Suite("x", "X", (), waits, share=3), Suite("y", "Y", (), waits, share=1)
+    first, second = ran(large, small, budget_s=100)
+    assert float(str(first.checks[0].figures["seconds"])) == pytest.approx(75, abs=1)
+    assert float(str(second.checks[0].figures["seconds"])) == pytest.approx(100, abs=1)
+
+
+def test_the_model_is_the_first_that_is_listed() -> None:
+    """Unless one is asked for."""
+    with serving(WordCache()) as server:
+        assert asyncio.run(prepare(Target(server.url, TWO))).model == "words"
+
+
+def test_one_tenant_is_not_enough() -> None:
+    """There is nobody to spy on."""
+    with pytest.raises(AuditError, match="two tenants are needed"):
+        asyncio.run(prepare(Target("http://127.0.0.1:9/v1", TWO[:1])))
