@@ -1,0 +1,101 @@
+"""G4, G5, G6: what a flood does to others: their cached blocks, their hits, their waiting.
+
+A victim with a long cached prefix asks about it while attackers keep requests in flight, as in
+vLLM's automatic prefix caching, where the least recently used block goes first, whoever's it is.
+Hits are counted, not timed, so that other load on the machine changes no verdict about them.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Sequence
+
+from saltwall_security.check import Check
+from saltwall_security.prober import Prober
+from saltwall_security.suite import Audit, Suite
+from saltwall_security.suites.eviction.aftermath import remains_check
+from saltwall_security.suites.eviction.cast import Cast, casting
+from saltwall_security.suites.eviction.hit_rate import hit_rate_check
+from saltwall_security.suites.eviction.interference import own_view, strict_check
+from saltwall_security.suites.eviction.replay import Replay
+from saltwall_security.suites.eviction.scale import Scale, measure
+from saltwall_security.suites.eviction.siege import Siege
+from saltwall_security.suites.eviction.starvation import starvation_check
+from saltwall_security.suites.eviction.strategies import STRATEGIES, Strategy
+from saltwall_security.suites.eviction.trial import Trial
+from saltwall_security.suites.eviction.untested import not_reached, not_shown
+
+END_S, END_PART = 6.0, 0.2
+"""For the victim alone after the last attack, and to delete tenants; at most a part of it all."""
+FIRST_S = 60.0
+"""The first attack may take this on a busy machine, whatever the budget; it ends when it has seen
+enough."""
+SHORT_SEQUENCE, LONG_SEQUENCE = 12, 30
+LONG_S = 120.0
+"""A suite with so much time replays the long sequence."""
+
+
+async def run(audit: Audit, strategies: Sequence[Strategy] = STRATEGIES) -> AsyncIterator[Check]:
+    """One attack after the other, the strongest first, as long as there is time."""
+    began = time.monotonic()
+    probe = Prober()
+    audit.say("measuring the pool and its blocks")
+    scale = await measure(audit, probe)
+    trials: list[Trial] = []
+    if not scale.repeat:
+        yield not_shown(scale.repeat)
+    async with casting(audit, scale) as cast:
+        strict, elastic = replays = _replays(audit, probe, cast, scale)
+        siege = Siege(audit, probe, cast, scale)
+        chosen = _possible(strategies, audit)
+        for number, strategy in enumerate(chosen):
+            left = audit.left_s - min(END_S, END_PART * audit.seconds)
+            if trials and left < trials[0].seconds:
+                break
+            audit.say(f"attack: {strategy.title}")
+            beside = [replay for replay in replays if replay is not None and not trials]
+            await asyncio.gather(*(replay.record() for replay in beside))
+            now = time.monotonic()
+            enough = now + left / (len(chosen) - number)
+            least = 0.0 if trials else FIRST_S
+            trial = await siege.attack(strategy, now + max(left, least), enough, beside)
+            trials.append(trial)
+            if scale.repeat:
+                yield hit_rate_check(trial, cast.promise, scale, began)
+        yield starvation_check(trials)
+        if scale.repeat:
+            yield strict_check(strict, elastic)
+            yield own_view(trials, elastic)
+    nothing_left = remains_check(trials)
+    if nothing_left is not None:
+        yield nothing_left
+    if len(trials) < len(chosen):
+        yield not_reached(chosen[len(trials) :])
+
+
+def _possible(strategies: Sequence[Strategy], audit: Audit) -> Sequence[Strategy]:
+    """Those that there are means for."""
+    many = audit.target.operator is not None or len(audit.target.tenants) > 2
+    return [strategy for strategy in strategies if many or not strategy.keys]
+
+
+def _replays(
+    audit: Audit, probe: Prober, cast: Cast, scale: Scale
+) -> tuple[Replay | None, Replay | None]:
+    """The strict tenant's sequence, and one like it for its control."""
+    if cast.strict is None or not scale.repeat:
+        return None, None
+    length = LONG_SEQUENCE if audit.seconds >= LONG_S else SHORT_SEQUENCE
+    return (
+        Replay(audit, probe, scale, cast.strict, length),
+        Replay(audit, probe, scale, cast.exposed, length),
+    )
+
+
+SUITE = Suite(
+    "eviction",
+    "What a flood does to others: evicted blocks, lost hits, waiting",
+    ("G4", "G5", "G6", "G11"),
+    run,
+    share=4.0,
+    least_s=20.0,
+)

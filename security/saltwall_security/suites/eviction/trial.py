@@ -1,0 +1,137 @@
+"""What one attack did to its victims."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from saltwall_security.suites.eviction.flood import Flood
+from saltwall_security.suites.eviction.pool import Remains
+from saltwall_security.suites.eviction.strategies import Strategy
+from saltwall_security.suites.eviction.victim import Asked, kept
+
+
+@dataclass
+class Phase:
+    """What the victims saw for a while.
+
+    Args:
+        questions: the victim's, about what it has cached.
+        exposed: those of the tenant without a reserve.
+        waits: the victim's times to first token (seconds), of short prompts and of questions; the
+            time until it was given up, where nothing came.
+        cold: the same of a long prompt that was not cached, and is now.
+        unanswered: how many were given up.
+        refused: what the server said to those that it did not answer.
+    """
+
+    questions: list[Asked] = field(default_factory=list)
+    exposed: list[Asked] = field(default_factory=list)
+    waits: list[float] = field(default_factory=list)
+    cold: list[float] = field(default_factory=list)
+    unanswered: int = 0
+    refused: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Trial:
+    """One attack, from before it to after it.
+
+    Args:
+        turned: whether the flood has computed as many tokens as the pool holds, between a question
+            and the one before; None if the pool's size is unknown.
+        during, remains: what the engine did and held for the attackers before they hung up, and
+            after.
+        seconds: of the whole trial.
+    """
+
+    strategy: Strategy
+    before: Phase
+    attacked: Phase
+    after: Phase
+    flood: Flood
+    turned: bool | None
+    during: Remains | None
+    remains: Remains | None
+    seconds: float
+
+    @property
+    def hit_ratio(self) -> float | None:
+        """What the victim found under attack of what it finds alone; None without a question."""
+        return _ratio(
+            kept(self.attacked.questions), kept(self.before.questions + self.after.questions)
+        )
+
+    @property
+    def exposed_ratio(self) -> float | None:
+        """The same of the tenant without a reserve."""
+        return _ratio(kept(self.attacked.exposed), kept(self.before.exposed + self.after.exposed))
+
+    @property
+    def wait_ratio(self) -> float | None:
+        """The victim's median time to first token under attack over alone."""
+        alone = self.before.waits + self.after.waits
+        return _ratio(_median(self.attacked.waits), _median(alone))
+
+    @property
+    def later_s(self) -> float:
+        """By how much the median is later than alone (seconds)."""
+        alone = _median(self.before.waits + self.after.waits)
+        return (_median(self.attacked.waits) or 0.0) - (alone or 0.0)
+
+    @property
+    def noise_ratio(self) -> float | None:
+        """The median alone afterwards over alone before: what the machine does by itself."""
+        return _ratio(_median(self.after.waits), _median(self.before.waits))
+
+    @property
+    def cold_ratio(self) -> float | None:
+        """A long prompt's time to first token under attack over that on an idle server."""
+        return _ratio(_median(self.attacked.cold), self.flood.solo_s)
+
+    @property
+    def load_ratio(self) -> float | None:
+        """The attackers' own median time to first token over an idle server's."""
+        return _ratio(_median(self.flood.waits), self.flood.solo_s)
+
+    def figures(self) -> Mapping[str, float | int | None]:
+        """All numbers of the trial."""
+        alone = self.before.waits + self.after.waits
+        return {
+            "hit_rate_alone": _rate(self.before.questions + self.after.questions),
+            "hit_rate_attacked": _rate(self.attacked.questions),
+            "hit_ratio": self.hit_ratio,
+            "hit_ratio_without_reserve": self.exposed_ratio,
+            "questions_attacked": len(self.attacked.questions),
+            "ttft_p50_alone_s": _percentile(alone, 50),
+            "ttft_p95_alone_s": _percentile(alone, 95),
+            "ttft_p50_attacked_s": _percentile(self.attacked.waits, 50),
+            "ttft_p95_attacked_s": _percentile(self.attacked.waits, 95),
+            "ttft_p50_ratio": self.wait_ratio,
+            "ttft_p50_noise_ratio": self.noise_ratio,
+            "ttft_long_prompt_ratio": self.cold_ratio,
+            "ttft_samples_attacked": len(self.attacked.waits),
+            "unanswered": self.attacked.unanswered,
+            "attack_requests": self.flood.requests,
+            "attack_refusals": self.flood.refusals.total(),
+            "attack_tokens": round(self.flood.computed),
+            "attackers_ttft_ratio": self.load_ratio,
+            "seconds": self.seconds,
+        }
+
+
+def _rate(asked: list[Asked]) -> float | None:
+    rates = [each.hit_rate for each in asked if each.hit_rate is not None]
+    return float(np.mean(rates)) if rates else None
+
+
+def _median(values: list[float]) -> float | None:
+    return _percentile(values, 50)
+
+
+def _percentile(values: list[float], percent: float) -> float | None:
+    return float(np.percentile(values, percent)) if values else None
+
+
+def _ratio(one: float | None, other: float | None) -> float | None:
+    return one / other if one is not None and other else None

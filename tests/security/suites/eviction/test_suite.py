@@ -1,0 +1,105 @@
+"""The whole suite, on servers that keep reserves and servers that do not."""
+
+import asyncio
+from collections.abc import Mapping
+
+import pytest
+from block_server import BlockServer
+
+from saltwall_security.check import Check, Verdict
+from saltwall_security.suite import Audit
+from saltwall_security.suites.eviction import run
+from saltwall_security.suites.eviction.strategies import STRATEGIES
+
+ENOUGH_S, UNKNOWN_POOL_S = 60.0, 5.0
+"""Where the pool's size is unknown, an attack takes all the time there is."""
+KEYS = {"key-one": "one", "key-two": "two"}
+
+
+def checks(server: BlockServer, seconds: float = ENOUGH_S, **access: bool) -> dict[str, Check]:
+    """What the strongest attack finds, by the check's name."""
+
+    async def audited() -> dict[str, Check]:
+        async with (
+            server.running(),
+            Audit(server.target(**access), "salt", seconds, lambda line: None) as audit,
+        ):
+            found = run(audit, STRATEGIES[:1])
+            return {check.id.removeprefix("eviction/"): check async for check in found}
+
+    return asyncio.run(audited())
+
+
+@pytest.fixture(scope="module")
+def honest() -> tuple[BlockServer, Mapping[str, Check]]:
+    """A platform that keeps reserves."""
+    server = BlockServer(keys=dict(KEYS))
+    return server, checks(server, operated=True)
+
+
+@pytest.fixture(scope="module")
+def careless() -> Mapping[str, Check]:
+    """One that takes reserves, and evicts whatever was used the longest ago."""
+    return checks(BlockServer(keys=dict(KEYS), keeps=False), operated=True)
+
+
+@pytest.mark.parametrize("name", ["prefill", "starvation", "strict", "nothing-left"])
+def test_what_is_kept_holds(honest: tuple[BlockServer, Mapping[str, Check]], name: str) -> None:
+    """Each is a pass, with a control that saw something."""
+    check = honest[1][name]
+    assert check.verdict is Verdict.HELD, check
+
+
+def test_the_tenants_that_it_has_created_are_gone(
+    honest: tuple[BlockServer, Mapping[str, Check]],
+) -> None:
+    """Those with a quota; the target's own tenants stay."""
+    assert sorted(honest[0].tenants()) == ["one", "two"]
+
+
+def test_no_key_is_in_a_check(honest: tuple[BlockServer, Mapping[str, Check]]) -> None:
+    """Neither in its words nor in its figures."""
+    assert not [key for key in honest[0].every_key if key in repr(honest[1])]
+
+
+@pytest.mark.parametrize("name", ["prefill", "strict"])
+def test_an_eviction_below_a_reserve_is_seen(careless: Mapping[str, Check], name: str) -> None:
+    """In the hit rate, and in the strict tenant's sequence."""
+    check = careless[name]
+    assert check.verdict is Verdict.FAILED, check
+
+
+def test_a_server_without_tenants_fails() -> None:
+    """As stock vLLM: nothing bounds what one client evicts of another's."""
+    found = checks(BlockServer(keeps=False), UNKNOWN_POOL_S, told=False)
+    assert found["prefill"].verdict is Verdict.FAILED, found["prefill"]
+    assert "does not tell its clients apart" in found["prefill"].advice
+    assert found["strict"].verdict is Verdict.NOT_TESTED
+
+
+def test_a_tenant_that_may_have_no_reserve_proves_nothing() -> None:
+    """Without an operator a fall is no failure of a server that has tenants."""
+    found = checks(BlockServer(keys=dict(KEYS)), told=True)
+    assert found["prefill"].verdict is Verdict.INCONCLUSIVE, found["prefill"]
+    assert "does not know whether the victim has a reserve" in found["prefill"].advice
+
+
+def test_a_tenant_that_was_given_a_reserve_holds_without_an_operator() -> None:
+    """The control is then the attackers' own old prompt."""
+    server = BlockServer(keys=dict(KEYS))
+    server.pool.account("one").reserve = 64
+    found = checks(server, told=True)
+    assert found["prefill"].verdict is Verdict.HELD, found["prefill"]
+
+
+def test_a_pool_that_is_too_large_for_the_flood_is_no_pass() -> None:
+    """The exposed tenant has kept all: the attack had no teeth."""
+    found = checks(BlockServer(1_000_000, keeps=False), UNKNOWN_POOL_S, told=False)
+    assert found["prefill"].verdict is Verdict.INCONCLUSIVE, found["prefill"]
+
+
+def test_without_cached_tokens_there_is_no_hit_rate() -> None:
+    """Waiting is watched all the same."""
+    found = checks(BlockServer(shown=False), UNKNOWN_POOL_S, told=False)
+    assert found["hit-rate"].verdict is Verdict.NOT_TESTED
+    assert found["starvation"].verdict is Verdict.HELD, found["starvation"]
