@@ -14,7 +14,7 @@ from saltwall_security.report.document import PlotEntry
 
 SERIES: Final = 6
 """How many colours the page has; further series begin again, dashed."""
-SIZE: Final = (5.4, 3.0)
+SIZE: Final = (5.4, 3.3)
 # Colours that stand for the page's: matplotlib knows no CSS variables.
 _INK, _LINE = "#010203", "#040506"
 _COLOURS: Final = [f"#0a0b{number:02x}" for number in range(1, SERIES + 1)]
@@ -49,12 +49,14 @@ def svg(plot: PlotEntry, name: str) -> Markup:
         _DRAW[plot.kind](axes, plot)
         if "x" in plot.log:
             axes.set_xscale("log")
+            axes.xaxis.set_major_formatter("{x:g}")
         if "y" in plot.log:
             axes.set_yscale("log")
+            axes.yaxis.set_major_formatter("{x:g}")
         axes.set_xlabel(plot.axes[0])
         axes.set_ylabel(plot.axes[1])
         if len(plot.series) > 1:
-            axes.legend(fontsize=8)
+            figure.legend(loc="outside lower center", ncols=2, fontsize=8)
         drawn = io.StringIO()
         figure.savefig(drawn, format="svg", metadata={"Date": None, "Creator": None})
     return Markup(_for_page(drawn.getvalue(), plot.title))  # noqa: S704  # all text is escaped

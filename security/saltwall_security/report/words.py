@@ -32,7 +32,9 @@ def tested(report: Report) -> str:
     total = len(report.guarantees)
     if not missing:
         return f"All {total} guarantees were tested."
-    return f"{total - len(missing)} of {total} guarantees were tested, not {', '.join(missing)}."
+    count = total - len(missing)
+    was = "was" if count == 1 else "were"
+    return f"{count} of {total} guarantees {was} tested, not {', '.join(missing)}."
 
 
 def made(entry: GuaranteeEntry) -> str:
