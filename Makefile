@@ -12,7 +12,7 @@ ARGS ?=
 TESTS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help up test test-long conformance conformance-strict bench-engine bench-flood bench-trace lint lock clean environment tools
+.PHONY: help up test test-long audit audit-reports conformance conformance-strict bench-engine bench-flood bench-trace audit-mutations lint lock clean environment tools
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 27
@@ -25,6 +25,12 @@ test: tools lint ## Lint, then run all tests; some of them: make test TESTS=test
 
 test-long: tools ## The property tests for hours, and every attack on the real engine
 	@SALTWALL_LONG=1 $(BIN)/python -m pytest $(or $(TESTS),tests/engine tests/e2e/test_flood.py)
+
+audit: tools ## Attack the real stack, and stock vLLM beside it, for as long as make test does
+	@$(BIN)/python -m pytest tests/e2e/test_audit.py $(ARGS)
+
+audit-reports: environment ## Make the reports in security/reports: make audit-reports ARGS="--budget 15m"
+	@$(BIN)/python security/reports/make.py $(ARGS)
 
 conformance: tools ## vLLM's own tests with Saltwall forced in: they end as on stock vLLM
 	@$(BIN)/python tests/conformance/run.py $(ARGS)
@@ -40,6 +46,9 @@ bench-flood: tools ## Attack a tenant, on the real engine and on stock vLLM: mak
 
 bench-trace: tools ## Replay a production trace through the block pool: make bench-trace ARGS="--quick"
 	@$(BIN)/python tests/benchmarks/trace $(ARGS)
+
+audit-mutations: tools ## Try many single defects: the auditor must catch each; ARGS="--list" shows them
+	@PYTHONPATH=tests/support:tests/benchmarks:tests/mutations/testbuild $(BIN)/python tests/mutations $(ARGS)
 
 lint: tools ## ruff, mypy and the import rules
 	@$(BIN)/ruff check .
