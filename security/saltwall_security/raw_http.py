@@ -1,0 +1,120 @@
+"""Requests exactly as given, which a well-behaved client would not send, and whole answers."""
+
+import http.client
+import ssl
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from types import TracebackType
+from urllib.parse import urlsplit
+
+Headers = Iterable[tuple[str, str]]
+MAX_ANSWER_BYTES = 2**22
+_BROKEN = ("RemoteDisconnected", "BrokenPipeError", "ConnectionResetError")
+
+
+@dataclass(frozen=True)
+class Reply:
+    """One answer.
+
+    Args:
+        status: None when there was none.
+        headers: in order of arrival, names in lower case.
+        took_s: from the first byte sent to the last one read.
+        trouble: why there was no answer.
+    """
+
+    status: int | None
+    headers: tuple[tuple[str, str], ...] = ()
+    body: bytes = b""
+    took_s: float = 0.0
+    trouble: str = ""
+
+    def header(self, name: str) -> str | None:
+        """The first header of this name (lower case)."""
+        return next((value for key, value in self.headers if key == name), None)
+
+
+class Wire:
+    """One connection, kept alive and made anew when it broke. It blocks: use it on a thread.
+
+    Args:
+        url: scheme, host and port; a path is ignored.
+        timeout_s: silence for longer counts as no answer.
+    """
+
+    def __init__(self, url: str, timeout_s: float = 10.0) -> None:
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+        if parts.scheme == "https":
+            self._connection: http.client.HTTPConnection = http.client.HTTPSConnection(
+                host, parts.port, timeout=timeout_s, context=ssl.create_default_context()
+            )
+        else:
+            self._connection = http.client.HTTPConnection(host, parts.port, timeout=timeout_s)
+
+    def __enter__(self) -> "Wire":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._connection.close()
+
+    def send(
+        self,
+        method: str,
+        target: str,
+        headers: Headers = (),
+        body: bytes | None = None,
+        *,
+        declared: int | None = None,
+    ) -> Reply:
+        """Sends one request; never raises for what the server does.
+
+        Args:
+            target: the path as it goes over the wire.
+            declared: the Content-Length to claim, in place of the body's (bytes).
+        """
+        kept_alive = self._connection.sock is not None
+        reply = self._try(method, target, tuple(headers), body, declared)
+        if reply.status is None and kept_alive and reply.trouble in _BROKEN:
+            # The server may have closed an idle connection at the moment we used it.
+            reply = self._try(method, target, tuple(headers), body, declared)
+        return reply
+
+    def _try(
+        self, method: str, target: str, headers: Headers, body: bytes | None, declared: int | None
+    ) -> Reply:
+        connection = self._connection
+        length = declared if declared is not None else len(body) if body else None
+        try:
+            if connection.sock is None:
+                connection.connect()
+            began = time.perf_counter()
+            connection.putrequest(method, target, skip_accept_encoding=True)
+            for name, value in headers:
+                connection.putheader(name, value)
+            if length is not None:
+                connection.putheader("content-length", str(length))
+            # A server that refuses before it has read all is right to: its answer is there.
+            with suppress(BrokenPipeError, ConnectionResetError):
+                connection.endheaders(body or None)
+            answer = connection.getresponse()
+            content = answer.read(MAX_ANSWER_BYTES)
+            took = time.perf_counter() - began
+            given = tuple((name.lower(), value) for name, value in answer.getheaders())
+            odd = declared is not None or any(name == "transfer-encoding" for name, _ in headers)
+            if odd or not answer.isclosed():
+                connection.close()
+            return Reply(answer.status, given, content, took)
+        except TimeoutError:
+            connection.close()
+            return Reply(None, trouble="no answer in time")
+        except (OSError, http.client.HTTPException) as error:
+            connection.close()
+            return Reply(None, trouble=type(error).__name__)

@@ -1,0 +1,77 @@
+"""A generation that runs while something happens to it."""
+
+import asyncio
+import json
+import time
+from contextlib import AbstractAsyncContextManager, suppress
+
+import httpx
+
+
+class Running:
+    """A streamed completion, read in the background.
+
+    `ids` are what the server calls the request, `named` those of them in the answer itself.
+    `events` counts those with text. `finished`: the server said that it has come to its end.
+    `ended_at` is on `time.monotonic()`'s clock.
+
+    Args:
+        opened: opens the answer; leaving it hangs up.
+    """
+
+    def __init__(self, opened: AbstractAsyncContextManager[httpx.Response]) -> None:
+        self.status: int | None = None
+        self.ids: set[str] = set()
+        self.named: set[str] = set()
+        self.events = 0
+        self.finished = False
+        self.ended_at: float | None = None
+        self._began = asyncio.Event()
+        self._task = asyncio.create_task(self._read(opened))
+
+    @property
+    def runs(self) -> bool:
+        """Whether it has begun and not yet ended."""
+        return self.events > 0 and self.ended_at is None
+
+    async def began(self, within_s: float) -> bool:
+        """Waits for the first text; False if none came."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._began.wait(), within_s)
+        return self.events > 0
+
+    async def ended(self, within_s: float) -> bool:
+        """Waits for its end, whichever; False if it still runs."""
+        done, _ = await asyncio.wait({self._task}, timeout=within_s)
+        return bool(done)
+
+    async def stop(self) -> None:
+        """Closes the connection, if that is still needed."""
+        self._task.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._task
+
+    async def _read(self, opened: AbstractAsyncContextManager[httpx.Response]) -> None:
+        try:
+            async with opened as response:
+                self.status = response.status_code
+                self.ids |= {v for k, v in response.headers.items() if k == "x-request-id"}
+                async for line in response.aiter_lines():
+                    self._take(line)
+        except (httpx.HTTPError, ValueError):
+            pass  # cut off is one way to end: `finished` tells
+        finally:
+            self.ended_at = time.monotonic()
+            self._began.set()
+
+    def _take(self, line: str) -> None:
+        if not line.startswith("data: {"):
+            return
+        event = json.loads(line.removeprefix("data: "))
+        if event.get("id"):
+            self.named.add(str(event["id"]))
+            self.ids |= self.named
+        for choice in event.get("choices") or []:
+            self.events += 1
+            self.finished |= choice.get("finish_reason") in ("stop", "length")
+            self._began.set()

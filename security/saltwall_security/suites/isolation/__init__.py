@@ -1,0 +1,228 @@
+"""G1: what one tenant has cached is not served to another, on any route, dressed up in any way.
+
+A victim sends a prompt that nobody has sent, then a spy sends it: its cached tokens must be no more
+than those of an unseen prompt. What there was to see is shown by both repeating it.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from saltwall_security.check import Check, Verdict
+from saltwall_security.client import Answer, Client
+from saltwall_security.suite import Audit, Suite
+from saltwall_security.suites.isolation.bench import Bench, check, sending, set_up
+from saltwall_security.suites.isolation.routes import CHAT_ROUTE, PLAIN_ROUTE, ROUTES, Route
+from saltwall_security.suites.isolation.scopes import check_scopes
+from saltwall_security.suites.isolation.smuggling import (
+    Smuggle,
+    body_fields,
+    doubled,
+    request_headers,
+)
+from saltwall_security.suites.isolation.trial import Ask, Outcome, Trial
+
+CHECKS: Mapping[str, str] = {
+    "known-salt": "Knowing what another tenant writes into cache_salt does not open its cache",
+    **{route.name: f"No stranger's request hits on the route {route.name}" for route in ROUTES},
+    "choices": "Nor where one request asks for several choices",
+    "scopes-within": "Parts of one tenant's own cache stay apart, however its scopes are spelled",
+    "scopes-across": "No scope that a tenant writes reaches another tenant's cache",
+    "fields": "No field of a request passes for another tenant, or opens its cache",
+    "headers": "Nor does any header",
+    "doubled": "Nor does a field or a header that comes twice",
+    "adapters": "An adapter whose name is somebody's salt shares nothing with it",
+}
+SHARED_SCOPE = "the-same-scope"
+UNTOLD_ADVICE = (
+    "Let the server report cached tokens (vLLM: --enable-prompt-tokens-details), or see what the "
+    "suite `timing` measures."
+)
+
+Way = tuple[str, Ask, Ask, int | None]
+
+
+async def run(audit: Audit) -> AsyncIterator[Check]:
+    """Yields one check a route and a kind of disguise."""
+    bench = await set_up(audit)
+    if isinstance(bench, str):
+        for name, claim in CHECKS.items():
+            yield Check(
+                f"isolation/{name}",
+                "G1",
+                Verdict.INCONCLUSIVE,
+                claim,
+                f"Not to be told from cached tokens, as {bench}; the suite timing looks at time.",
+                advice=UNTOLD_ADVICE,
+            )
+        return
+    for name, part in PARTS.items():
+        audit.say(name)
+        for found in await part(bench):
+            yield found
+
+
+async def _known_salt(bench: Bench) -> Sequence[Check]:
+    """The attack on servers where the caller writes the salt: it is no secret of the platform's."""
+    salt = bench.victim.tenant.cache_salt or SHARED_SCOPE
+    ask = _with(bench.route, {"cache_salt": salt})
+    way = ("the victim's cache_salt", sending(bench.victim, ask), sending(bench.spy, ask), None)
+    return [_check("known-salt", await bench.trials([way]))]
+
+
+async def _routes(bench: Bench) -> Sequence[Check]:
+    return [await _route(bench, route) for route in ROUTES]
+
+
+async def _route(bench: Bench, route: Route) -> Check:
+    ways: list[Way] = []
+    for stream in (False, True) if route.streams else (False,):
+        for scope in (None, SHARED_SCOPE):
+            said = f"{'streamed' if stream else 'whole'}, {'in a scope' if scope else 'no scope'}"
+            ways.append(
+                (
+                    said,
+                    sending(bench.victim, _scoped(bench, route, scope, stream=stream)),
+                    sending(bench.spy, _scoped(bench, route, scope, stream=stream)),
+                    None,
+                )
+            )
+    first = await bench.trials(ways[:1])
+    if first[0].outcome is Outcome.NOT_OFFERED:
+        return _check(route.name, first)
+    # What a template adds shows in the first way, and in no other is there more of it.
+    rest = [(way, victim, spy, first[0].floor) for way, victim, spy, _ in ways[1:]]
+    return _check(route.name, [*first, *await bench.trials(rest)])
+
+
+async def _choices(bench: Bench) -> Sequence[Check]:
+    """Choices of one request hit each other's blocks, which hides a stranger's.
+
+    So a disguise that hides is left out where another one tells, and one choice reads after two.
+    """
+    two = {"n": 2, "temperature": 1}
+    ways: list[Way] = []
+    for route in (CHAT_ROUTE, PLAIN_ROUTE):
+        one, many = _with(route, {}), _with(route, two)
+        streamed = _with(route, two, stream=True)
+        victim, spy = bench.victim, bench.spy
+        ways += [
+            (f"{route.name}: two, read by one", sending(victim, many), sending(spy, one), None),
+            (f"{route.name}: two", sending(victim, many), sending(spy, many), None),
+            (
+                f"{route.name}: two, streamed",
+                sending(victim, streamed),
+                sending(spy, streamed),
+                None,
+            ),
+        ]
+    trials = await bench.trials(ways)
+    told = {t.way.partition(":")[0] for t in trials if t.outcome in (Outcome.HELD, Outcome.LEAK)}
+    hidden = [t for t in trials if t.outcome is Outcome.UNTOLD and t.way.partition(":")[0] in told]
+    return [_check("choices", [t for t in trials if t not in hidden])]
+
+
+async def _fields(bench: Bench) -> Sequence[Check]:
+    return await _smuggled(bench, "fields", body_fields(bench.victim.tenant))
+
+
+async def _headers(bench: Bench) -> Sequence[Check]:
+    return await _smuggled(bench, "headers", request_headers(bench.victim.tenant))
+
+
+async def _smuggled(bench: Bench, name: str, smuggles: Sequence[Smuggle]) -> Sequence[Check]:
+    ways: list[Way] = [
+        (
+            each.way,
+            sending(bench.victim, partial(each.victim, bench.route)),
+            sending(bench.spy, partial(each.spy, bench.route)),
+            bench.floor if each.on(bench.route) is bench.route else None,
+        )
+        for each in smuggles
+    ]
+    return [_check(name, await bench.trials(ways))]
+
+
+async def _doubled(bench: Bench) -> Sequence[Check]:
+    plain = sending(bench.victim, bench.route.ask)
+    ways: list[Way] = [
+        (each.way, plain, sending(bench.spy, partial(each.spy, bench.route)), bench.floor)
+        for each in doubled(bench.victim.tenant)
+    ]
+    return [_check("doubled", await bench.trials(ways))]
+
+
+async def _adapters(bench: Bench) -> Sequence[Check]:
+    """Untagged, an adapter's name and a salt of the same letters make one block hash.
+
+    Both directions, for a stranger; and within a tenant, who would be served KV of other weights.
+    """
+    target = bench.audit.target
+    others = [m for m in await bench.spy.models() if m != target.model][:2]
+    if not others:
+        lacking = "The target lists one model only."
+        return [Check("isolation/adapters", "G1", Verdict.NOT_TESTED, CHECKS["adapters"], lacking)]
+    ways: list[Way] = []
+    for other in others:
+        salted = _with(bench.route, {"cache_salt": other})
+        adapter = _with(bench.route, {"model": other, "cache_salt": None})
+        for who, spy in (("a stranger", bench.spy), ("its owner", bench.victim)):
+            ways += [
+                (
+                    f"{who}: salt, then {other}",
+                    sending(bench.victim, salted),
+                    sending(spy, adapter),
+                    None,
+                ),
+                (
+                    f"{who}: {other}, then salt",
+                    sending(bench.victim, adapter),
+                    sending(spy, salted),
+                    None,
+                ),
+            ]
+    return [_check("adapters", await bench.trials(ways))]
+
+
+def _check(name: str, trials: Sequence[Trial]) -> Check:
+    return check(name, CHECKS[name], trials)
+
+
+def _with(
+    route: Route, fields: Mapping[str, Any], *, stream: bool = False
+) -> Callable[[Client, str], Awaitable[Answer]]:
+    return lambda client, prompt: route.ask(client, prompt, fields, stream=stream)
+
+
+def _scoped(
+    bench: Bench, route: Route, scope: str | None, *, stream: bool
+) -> Callable[[Client, str], Awaitable[Answer]]:
+    """In the tenant's own part of its cache, as tenants of this target name theirs."""
+
+    def ask(client: Client, prompt: str) -> Awaitable[Answer]:
+        fields = {} if scope is None else {"cache_salt": bench.salt(client, scope)}
+        return route.ask(client, prompt, fields, stream=stream)
+
+    return ask
+
+
+PARTS: Mapping[str, Callable[[Bench], Awaitable[Sequence[Check]]]] = {
+    "what another writes as its salt": _known_salt,
+    "routes": _routes,
+    "several choices": _choices,
+    "scopes that look alike": check_scopes,
+    "fields": _fields,
+    "headers": _headers,
+    "what comes twice": _doubled,
+    "adapters": _adapters,
+}
+"""The suite in its order, by what progress says."""
+
+SUITE = Suite(
+    "isolation",
+    "Does any request hit what another tenant has cached?",
+    ("G1",),
+    run,
+    share=2.0,
+    least_s=10.0,
+)

@@ -1,0 +1,117 @@
+"""Who attacks whom, with prompts how long; and checks made of trials."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from saltwall_security.check import Check
+from saltwall_security.client import Answer, Client
+from saltwall_security.suite import Audit
+from saltwall_security.suites.isolation.routes import CHAT_ROUTE, PLAIN_ROUTE, Route
+from saltwall_security.suites.isolation.trial import (
+    Ask,
+    Outcome,
+    Trial,
+    attempt,
+    cached,
+    control,
+    counted,
+    figures,
+    sent,
+    summary,
+    verdict,
+)
+
+FEWEST_WORDS, MOST_WORDS = 12, 1600
+AT_ONCE = 4
+ADVICE = (
+    "Put a secret of the platform, one a tenant, into every block hash, and take no word of the "
+    "client's for it: what a client writes can at most divide its own cache."
+)
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A victim, a spy, and how to write prompts that are worth caching.
+
+    Args:
+        route: where requests go that could go anywhere.
+        words: the fewest whose repeat hits there.
+        floor: cached tokens there of prompts that nobody has sent.
+    """
+
+    audit: Audit
+    victim: Client
+    spy: Client
+    route: Route
+    words: int
+    floor: int
+
+    def fresh(self) -> str:
+        """A prompt of several blocks that nobody has sent."""
+        return self.audit.words(3 * self.words)
+
+    def salt(self, client: Client, scope: str) -> str:
+        """What a tenant writes into `cache_salt` for a part of its own cache."""
+        own = client.tenant.cache_salt
+        return scope if own is None else f"{own}.{scope}"
+
+    async def trials(self, ways: Sequence[tuple[str, Ask, Ask, int | None]]) -> list[Trial]:
+        """Makes trials (way, victim, spy, floor), some at a time, while there is time."""
+        made: list[Trial] = []
+        for start in range(0, len(ways), AT_ONCE):
+            group = ways[start : start + AT_ONCE]
+            if self.audit.left_s <= 0:
+                made += [Trial(way, Outcome.UNTOLD, why="no time was left") for way, *_ in group]
+                continue
+            tried = (attempt(way, a, b, self.fresh, floor) for way, a, b, floor in group)
+            made += await asyncio.gather(*tried)
+        return made
+
+
+async def set_up(audit: Audit) -> Bench | str:
+    """Finds out where and how long a prompt must be to be cached; or says why that cannot be."""
+    spy = audit.client(1)
+    answers = []
+    for route in (PLAIN_ROUTE, CHAT_ROUTE):
+        first = await sent(sending(spy, route.ask), audit.words(FEWEST_WORDS))
+        if first is not None and counted(first):
+            return await _measured(audit, spy, route)
+        answers.append(f"{route.name}: {first.status if first is not None else 'no answer'}")
+    return f"no answer to the spy counts its tokens ({', '.join(answers)})"
+
+
+async def _measured(audit: Audit, spy: Client, route: Route) -> Bench | str:
+    ask, words = sending(spy, route.ask), FEWEST_WORDS
+    while words <= MOST_WORDS and audit.left_s > 0:
+        prompt = audit.words(words)
+        await sent(ask, prompt)
+        again, unseen = await sent(ask, prompt), await sent(ask, audit.words(words))
+        hits, floor = cached(again), cached(unseen) or 0
+        if hits is not None and hits > floor:
+            return Bench(audit, audit.client(0), spy, route, words, floor)
+        words *= 2
+    return (
+        f"no repeat of up to {words // 2} words shows cached tokens: either the server does not "
+        "show them, or it caches nothing"
+    )
+
+
+def check(name: str, claim: str, trials: Sequence[Trial], advice: str = ADVICE) -> Check:
+    """A check of G1 over trials."""
+    return Check(
+        f"isolation/{name}",
+        "G1",
+        verdict(trials),
+        claim,
+        summary(trials),
+        figures(trials),
+        control(trials),
+        table=[trial.row() for trial in trials],
+        advice=advice,
+    )
+
+
+def sending(client: Client, send: Callable[[Client, str], Awaitable[Answer]]) -> Ask:
+    """The way of `send`, as this client."""
+    return lambda prompt: send(client, prompt)

@@ -1,0 +1,200 @@
+"""Another tenant's things, asked for by their ids with a key of one's own; and the operator's."""
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from urllib.parse import urlsplit
+
+import httpx
+
+from saltwall_security.check import Check, Verdict, judge
+from saltwall_security.client import COMPLETIONS, Answer, Client
+from saltwall_security.raw_http import Reply, Wire
+from saltwall_security.running import Running
+from saltwall_security.suite import Audit
+from saltwall_security.suites.keys.refusals import fingerprint
+
+STREAM_TOKENS = 64
+OPERATORS = (
+    "/admin",
+    "/admin/tenants",
+    "/is_sleeping",
+    "/load",
+    "/metrics",
+    "/readyz",
+    "/saltwall/v1/attestation",
+    "/saltwall/v1/metrics",
+    "/saltwall/v1/usage",
+    "/server_info",
+    "/v1/admin/tenants",
+    "/v1/api_keys",
+    "/v1/keys",
+    "/v1/organization/api_keys",
+    "/v1/tenants",
+    "/v1/usage",
+)
+"""Where servers show load, tenants or keys."""
+
+
+async def check_models(audit: Audit) -> Check:
+    """A model that only the victim may use looks, to the spy, like one that is not there."""
+    victim, spy = audit.client(0), audit.client(1)
+    theirs, mine = await victim.models(), await spy.models()
+    hidden = [model for model in theirs if model not in mine][:3]
+    absent = f"audit-{audit.rng.randrange(16**8):08x}"
+    told = [model for model in hidden if await _looks(spy, model) != await _looks(spy, absent)]
+    served = [(await _ask(spy, model)).ok for model in (absent, *hidden)]
+    known = (await _ask(spy, mine[0])).ok if mine else False
+    verdict = judge(bool(told) or any(served), known)
+    if not hidden and not any(served):
+        seen = "Both tenants may use the same models; one that does not exist was refused."
+    else:
+        seen = (
+            f"Of {len(hidden)} models that only the other tenant may use, {len(told)} could be "
+            f"told from one that does not exist, and {sum(served)} answered."
+        )
+    return Check(
+        "keys/models",
+        "G7",
+        verdict,
+        "A model that a tenant may not use looks to it like one that does not exist",
+        seen,
+        {"hidden_models": len(hidden), "told": len(told), "served": sum(served)},
+        f"A model of its own was {'served' if known else 'not served'}.",
+    )
+
+
+async def _ask(client: Client, model: str) -> Answer:
+    return await client.complete("Salt.", model=model)
+
+
+async def _looks(client: Client, model: str) -> Sequence[object]:
+    """Everything an answer shows of a model, but its name and what varies by itself."""
+    shown = []
+    for answer in (await client.send("GET", f"/models/{model}"), await _ask(client, model)):
+        body = answer.body.replace(model.encode(), b"MODEL")
+        reply = Reply(answer.status, tuple(answer.headers.items()), body)
+        shown.append(fingerprint(reply)[:2])
+    return shown
+
+
+async def check_requests(audit: Audit) -> Check:
+    """While the victim's stream runs, the spy asks for it, cancels it and goes on by its id."""
+    victim, spy = audit.client(0), audit.client(1)
+    fields = {"prompt": audit.words(8), "max_tokens": STREAM_TOKENS, "ignore_eos": True}
+    alone = await _whole(Running(victim.opened(COMPLETIONS, fields)), None)
+    attacked = Running(victim.opened(COMPLETIONS, {**fields, "prompt": audit.words(8)}))
+    answers = await _whole(attacked, spy)
+    stored = await _stored(victim, spy)
+    got = [what for what, status in answers if 200 <= status < 300]
+    if stored.get("stranger") == httpx.codes.OK:
+        got.append("a stored response")
+    cut = bool(alone) and not attacked.finished
+    verdict = judge(bool(got) or cut, bool(alone) and attacked.finished)
+    return Check(
+        "keys/foreign-requests",
+        "G7",
+        verdict,
+        "Another tenant's requests and responses cannot be read, continued or cancelled by id",
+        f"{len(answers)} requests with the ids of another tenant's running request: "
+        f"{len(got)} answered{' (' + ', '.join(got[:4]) + ')' if got else ''}; its stream "
+        f"{'came to its end' if attacked.finished else 'was cut off'}. {_told(stored)}",
+        {"requests": len(answers), "answered": len(got), "events": attacked.events},
+        f"A stream left alone {'came to its end' if alone else 'did not come to its end'}.",
+        table=[{"request": what, "answer": status} for what, status in answers],
+    )
+
+
+async def _whole(running: Running, spy: Client | None) -> Sequence[tuple[str, int]]:
+    """The spy's answers while it ran; left alone, one entry if it came to its end."""
+    answers: list[tuple[str, int]] = []
+    try:
+        if spy is None:
+            await running.ended(60)
+            return [("alone", 200)] if running.finished else []
+        if await running.began(30):
+            for each in sorted(running.ids):
+                answers += await _reach(spy, each)
+        await running.ended(60)
+    finally:
+        await running.stop()
+    return answers
+
+
+async def _reach(spy: Client, request: str) -> Sequence[tuple[str, int]]:
+    tries: Sequence[tuple[str, str, Mapping[str, object] | None]] = (
+        ("GET", f"/responses/{request}", None),
+        ("GET", f"/chat/completions/{request}", None),
+        ("GET", f"/completions/{request}", None),
+        ("DELETE", f"/responses/{request}", None),
+        ("DELETE", f"/chat/completions/{request}", None),
+        ("POST", f"/responses/{request}/cancel", {}),
+        ("POST", f"/completions/{request}/cancel", {}),
+        ("POST", "/abort_requests", {"request_ids": [request]}),
+        ("POST", "/responses", {"model": "", "input": "Go on.", "previous_response_id": request}),
+    )
+    answers = []
+    for method, path, body in tries:
+        sent = None if body is None else {**body}
+        if sent is not None and "model" in sent:
+            sent["model"] = spy.target.model
+        try:
+            answer = await spy.send(method, path, sent)
+        except httpx.HTTPError:
+            continue
+        answers.append((f"{method} {path.replace(request, 'ID')}", answer.status))
+    return answers
+
+
+async def _stored(victim: Client, spy: Client) -> Mapping[str, int]:
+    """A response that the server was asked to keep, read by its owner and by the spy."""
+    try:
+        made = await victim.ask(
+            "/responses", {"input": "Salt.", "max_output_tokens": 16, "store": True}
+        )
+        name = json.loads(made.body)["id"] if made.ok else None
+        if name is None:
+            return {}
+        return {
+            "owner": (await victim.send("GET", f"/responses/{name}")).status,
+            "stranger": (await spy.send("GET", f"/responses/{name}")).status,
+        }
+    except (httpx.HTTPError, ValueError, KeyError, TypeError):
+        return {}
+
+
+def _told(stored: Mapping[str, int]) -> str:
+    if stored.get("owner") != httpx.codes.OK:
+        return "No responses are kept."
+    return f"A kept response was answered {stored['stranger']} to the stranger."
+
+
+async def check_operators(audit: Audit) -> Check:
+    """The tenants' port, with a tenant's key and without one."""
+    key = audit.target.tenants[1].key
+    replies = await asyncio.to_thread(_operators, audit.target.url, key)
+    shown = sorted(
+        {path for path, reply in replies if reply.status is not None and reply.status < 300}
+    )
+    answered = [reply for _, reply in replies if reply.status is not None]
+    return Check(
+        "keys/operators-routes",
+        "G7",
+        Verdict.FAILED if shown else (Verdict.HELD if answered else Verdict.INCONCLUSIVE),
+        "The tenants' port shows nothing of load, tenants or keys",
+        f"Of {len(OPERATORS)} routes, {len(shown)} answered"
+        f"{': ' + ', '.join(shown) if shown else ''}.",
+        {"routes": len(OPERATORS), "answered": len(shown)},
+        advice="Serve what is the operator's on a port of its own." if shown else "",
+    )
+
+
+def _operators(url: str, key: str | None) -> Sequence[tuple[str, Reply]]:
+    bearer = [("authorization", f"Bearer {key}")] if key else []
+    parts = urlsplit(url)
+    with Wire(f"{parts.scheme}://{parts.netloc}") as wire:
+        return [
+            (path, wire.send("GET", path, headers))
+            for path in OPERATORS
+            for headers in ([], bearer)
+        ]

@@ -1,0 +1,174 @@
+"""401 is the same, byte for byte, whatever is wrong with the key."""
+
+import asyncio
+import json
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from saltwall_security.check import Check, Verdict, judge
+from saltwall_security.raw_http import Headers, Reply, Wire
+from saltwall_security.suite import Audit
+from saltwall_security.suites.keys.key_format import guessed, secret_chars, unknown
+
+VARYING = frozenset({"date", "x-request-id", "request-id", "cf-ray", "traceparent"})
+"""Headers that differ between any two answers."""
+UNAUTHORIZED = 401
+
+
+@dataclass(frozen=True)
+class Presented:
+    """A way of presenting a key that is none."""
+
+    kind: str
+    headers: tuple[tuple[str, str], ...] = field(repr=False)
+
+
+def bearer(kind: str, key: str) -> Presented:
+    """A key in the usual place."""
+    return Presented(kind, (("authorization", f"Bearer {key}"),))
+
+
+def bad_keys(key: str, others: str, rng: random.Random) -> Sequence[Presented]:
+    """Keys that nobody has, from one's own and another tenant's.
+
+    Args:
+        key: a good key.
+        others: another tenant's, of which the attacker knows the public part.
+    """
+    length = secret_chars(key)
+    texts = {
+        "unknown": unknown(key, rng),
+        "another's public part": guessed(others, rng),
+        "all but the last character right": guessed(key, rng, length - 1),
+        "half right": guessed(key, rng, length // 2),
+        "cut": key[:-1],
+        "half of it": key[: len(key) // 2],
+        "lengthened": key + "A",
+        "checksum wrong": key[:-1] + ("A" if key[-1] != "A" else "B"),
+        "other case": key.swapcase(),
+        "another product's": "sk-" + unknown(key, rng)[-48:],
+        "one character": "x",
+        "empty": "",
+        "a null": "null",
+        "a quotation": "' OR '1'='1",
+        "an object": '{"$ne":null}',
+        "not ASCII": "sw_live_\xe9\xe9\xe9",
+        "very long": "A" * 7000,
+        "its last character accented": key[:-1] + "\xe0",
+    }
+    presented = [bearer(kind, text) for kind, text in texts.items()]
+    odd = {
+        "scheme Basic": f"Basic {key}",
+        "scheme Token": f"Token {key}",
+        "no scheme": key,
+        "two in one header": f"Bearer {key}, Bearer {key}",
+        "two words": f"Bearer {key} {key}",
+    }
+    presented += [Presented(k, (("authorization", text),)) for k, text in odd.items()]
+    good = ("authorization", f"Bearer {key}")
+    bad = ("authorization", f"Bearer {unknown(key, rng)}")
+    presented.append(Presented("two headers, the good one first", (good, bad)))
+    presented.append(Presented("two headers, the good one last", (bad, good)))
+    return presented
+
+
+async def check_refusals(audit: Audit, dead: Mapping[str, str]) -> Sequence[Check]:
+    """Presents all of them on every route.
+
+    Args:
+        dead: keys that were good once, by what became of them.
+    """
+    good, other = (tenant.key or "" for tenant in audit.target.tenants[:2])
+    presented = [bearer(kind, key) for kind, key in dead.items()]
+    presented += bad_keys(good, other, audit.rng)
+    missing = [
+        Presented("missing", ()),
+        Presented("missing, in another header", (("x-api-key", good),)),
+        Presented("missing, in a cookie", (("cookie", f"api_key={good}"),)),
+    ]
+    answers = await asyncio.to_thread(_present, audit, presented)
+    absent = await asyncio.to_thread(_present, audit, missing)
+    return [_same(answers, dead), _closed(absent)]
+
+
+Answers = Mapping[str, Sequence[tuple[str, Reply]]]
+
+
+def _present(audit: Audit, presented: Sequence[Presented]) -> Answers:
+    base = urlsplit(audit.target.url).path.rstrip("/")
+    body = json.dumps({"model": audit.target.model, "prompt": "Salt.", "max_tokens": 1}).encode()
+    routes = {
+        "GET /models": ("GET", f"{base}/models", None),
+        "POST /completions": ("POST", f"{base}/completions", body),
+        "POST /chat/completions, no JSON": ("POST", f"{base}/chat/completions", b"{"),
+    }
+    found: dict[str, list[tuple[str, Reply]]] = {name: [] for name in routes}
+    with Wire(audit.target.url) as wire:
+        for name, (method, path, content) in routes.items():
+            plain: Headers = [("content-type", "application/json")] if content else []
+            for each in presented:
+                reply = wire.send(method, path, [*plain, *each.headers], content)
+                found[name].append((each.kind, reply))
+    return found
+
+
+def fingerprint(reply: Reply) -> tuple[int | None, bytes, tuple[tuple[str, str], ...]]:
+    """All of an answer but what differs between any two."""
+    return (
+        reply.status,
+        reply.body,
+        tuple(each for each in reply.headers if each[0] not in VARYING),
+    )
+
+
+def _same(answers: Answers, dead: Mapping[str, str]) -> Check:
+    """Each route's answers are one and the same, and 401."""
+    rows, odd, let_in, kinds = [], set[str](), set[str](), 0
+    for route, replies in answers.items():
+        prints = [fingerprint(reply) for _, reply in replies]
+        usual = max(set(prints), key=prints.count)
+        kinds = len(replies)
+        for (kind, reply), each in zip(replies, prints, strict=True):
+            if reply.status is not None and reply.status < 300:
+                let_in.add(kind)
+            if each != usual or reply.status != UNAUTHORIZED:
+                odd.add(kind)
+                rows.append({"route": route, "key": kind, "answer": reply.status})
+    verdict = judge(bool(odd), kinds > 0)
+    said = f"{kinds} kinds of keys on {len(answers)} routes"
+    seen = f"{said} were answered 401, with the same bytes and headers."
+    if odd:
+        seen = f"Of {said}, {len(odd)} were told apart: {', '.join(sorted(odd)[:6])}."
+    if let_in:
+        seen += f" {len(let_in)} were let in: {', '.join(sorted(let_in)[:6])}."
+    once = ", ".join(dead) or "none: no operator to revoke and outlive any"
+    return Check(
+        "keys/refusals",
+        "G7",
+        verdict,
+        "Unknown, malformed, revoked and expired keys get one answer, byte for byte",
+        seen,
+        {"kinds": kinds, "told_apart": len(odd), "let_in": len(let_in)},
+        f"Keys that had been good before: {once}.",
+        table=rows,
+        advice="Answer every bad key from one place, after the same steps." if odd else "",
+    )
+
+
+def _closed(answers: Answers) -> Check:
+    statuses = {
+        kind: {r[1].status for rs in answers.values() for r in rs if r[0] == kind}
+        for kind, _ in next(iter(answers.values()))
+    }
+    served = [kind for kind, found in statuses.items() if found != {UNAUTHORIZED}]
+    shown = "; ".join(f"{kind}: {sorted(map(str, found))}" for kind, found in statuses.items())
+    return Check(
+        "keys/missing",
+        "G7",
+        Verdict.FAILED if served else Verdict.HELD,
+        "Without an Authorization header nothing is served, whatever other headers hold",
+        f"Answers: {shown}.",
+        {"let_through": len(served)},
+    )

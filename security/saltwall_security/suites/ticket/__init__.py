@@ -1,0 +1,240 @@
+"""G7: the engine serves only what its gateway has sealed, for whom, and just now.
+
+The auditor knocks at the engine's own port. Where it may act as operator on this machine it starts
+a second gateway and listens between that and the engine: genuine requests, to be altered and moved.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from uuid import UUID
+
+import httpx
+
+from saltwall_security.check import Check, Verdict
+from saltwall_security.errors import AuditError
+from saltwall_security.operator import CommandLine
+from saltwall_security.raw_http import Wire
+from saltwall_security.recording import Recorded
+from saltwall_security.suite import Audit, Suite
+from saltwall_security.suites.ticket import doors
+from saltwall_security.suites.ticket.altered import altered, malformed, moved
+from saltwall_security.suites.ticket.front import check_load, check_request_ids, check_stolen
+from saltwall_security.suites.ticket.minted import LIFETIME_S, Mint, misdirected, outdated
+from saltwall_security.suites.ticket.shots import TIMEOUT_S, Hit, Shot, fire, refused
+from saltwall_security.suites.ticket.spied import Spied, spied_gateway
+from saltwall_security.suites.ticket.standing import CLAIM as STANDING
+from saltwall_security.suites.ticket.standing import check_standing
+from saltwall_security.target import Access, Tenant
+
+CLAIMS = {
+    "strangers": "Without a genuine ticket and seal the engine's port serves nothing",
+    "routes": "No other route exists at the engine's port, for anybody but its operator",
+    "websockets": "Nor does any websocket",
+    "control-secret": "Control routes open to the whole control secret alone",
+    "bodies": "No body makes the engine's port wait or hold more than its bound",
+    "altered": "One bit of ticket or seal changed, or cut, is refused",
+    "moved": "Ticket and seal of one request open no other: body, path, method, model, tenant",
+    "malformed": "No malformed request is served, or takes the engine down",
+    "lifetime": "A ticket older than its lifetime, or from the future, is refused",
+    "audience": "A ticket for another engine, key, tenant or generation is refused",
+    "standing": STANDING,
+    "stolen": "A stolen ticket is worth nothing at the front door",
+    "serves": "After all this the engine serves as before",
+}
+SEALED = (
+    "altered",
+    "moved",
+    "malformed",
+    "sealed-routes",
+    "sealed-websockets",
+    "sealed-bodies",
+    "stolen",
+    "standing",
+    "lifetime",
+    "audience",
+)
+"""Those that need genuine requests."""
+OPEN_PORT = "Let the engine demand a ticket that the gateway makes for each request, and keep its "
+OPEN_PORT += "port to the gateway."
+NO_OPERATOR = (
+    "genuine tickets come from a second gateway that the auditor starts with the operator's "
+    "`saltwall` command on this machine (--home)"
+)
+
+
+async def run(audit: Audit) -> AsyncIterator[Check]:
+    """Knocks without credentials, then with genuine ones that were tampered with."""
+    alive = await _health(audit)
+    if not alive[0]:
+        for name, claim in CLAIMS.items():
+            yield Check(f"ticket/{name}", "G7", Verdict.INCONCLUSIVE, claim, f"{alive[1]}.")
+        return
+    async for check in _unsealed(audit, alive):
+        yield check
+    operator = audit.target.operator
+    if isinstance(operator, CommandLine):
+        made = set[str]()
+        try:
+            async with spied_gateway(audit.target, operator) as spied:
+                async for check in _sealed(audit, operator, spied):
+                    made.add(check.id)
+                    yield check
+        except AuditError as error:
+            for name in SEALED:
+                if f"ticket/{name}" not in made:
+                    yield _untested(name, f"no genuine request could be recorded: {error}")
+    else:
+        for name in SEALED:
+            yield _untested(name, NO_OPERATOR)
+    yield await _serves(audit)
+
+
+async def _unsealed(audit: Audit, alive: tuple[bool, str]) -> AsyncIterator[Check]:
+    target, url = audit.target, audit.target.engine_url or ""
+    audit.say("the engine's port without a ticket")
+    hits = await fire(url, doors.strangers(target, audit.rng))
+    yield _check("strangers", hits, alive, advice=OPEN_PORT)
+    found = await asyncio.to_thread(lambda: list(doors.described(target)))
+    hits = await fire(url, doors.unlisted(target, found, None))
+    yield _check("routes", hits, alive, advice=OPEN_PORT)
+    yield _check("websockets", await fire(url, doors.sockets(None)), alive)
+    endless = doors.endless(None)
+    waits = await asyncio.gather(*(fire(url, [shot], doors.PATIENCE_S) for shot in endless))
+    yield _check("bodies", [hit for hits in waits for hit in hits], alive, malformed=True)
+    if target.control_secret:
+        hits = await fire(url, doors.secrets_cut(target.control_secret))
+        yield _check("control-secret", hits, await _with_secret(audit), advice=OPEN_PORT)
+    else:
+        yield _untested("control-secret", "the engine's control secret was not given")
+    yield await check_load(audit, None)
+    yield await check_request_ids(audit)
+
+
+async def _sealed(audit: Audit, operator: CommandLine, spied: Spied) -> AsyncIterator[Check]:
+    url, tenants = audit.target.engine_url or "", audit.target.tenants
+    audit.say("genuine requests, altered and moved")
+
+    async def genuine(tenant: Tenant = tenants[0]) -> Recorded:
+        return await spied.record(tenant, audit.words(5))
+
+    async def checked(
+        name: str,
+        shots: Callable[[Recorded], Awaitable[Sequence[Shot]] | Sequence[Shot]],
+        *,
+        malformed: bool = False,
+    ) -> Check:
+        recorded = await genuine()
+        made = shots(recorded)
+        hits = await fire(url, made if isinstance(made, Sequence) else await made)
+        return _check(name, hits, await _replayed(url, recorded), malformed=malformed)
+
+    yield await checked("altered", lambda recorded: altered(recorded, audit.rng))
+
+    async def elsewhere(recorded: Recorded) -> Sequence[Shot]:
+        return moved(recorded, await genuine(tenants[1]))
+
+    yield await checked("moved", elsewhere)
+    yield await checked(
+        "malformed", lambda recorded: malformed(recorded, audit.rng), malformed=True
+    )
+    yield await checked(
+        "sealed-routes", lambda recorded: doors.unlisted(audit.target, (), recorded)
+    )
+    yield await checked("sealed-websockets", doors.sockets)
+    yield await checked("sealed-bodies", doors.endless, malformed=True)
+    yield await check_stolen(audit, spied)
+    yield await check_standing(audit, operator, spied)
+    for check in await _minted(audit, spied):
+        yield check
+
+
+async def _minted(audit: Audit, spied: Spied) -> Sequence[Check]:
+    """With the engine's keys at hand; without them, by waiting for a ticket to grow old."""
+    tenant, url = audit.target.tenants[0], audit.target.engine_url or ""
+    mint = await asyncio.to_thread(Mint.read, spied.keys_file)
+    recorded = await spied.record(tenant, audit.words(5))
+    if mint is None or tenant.id is None:
+        why = "the engine's key file cannot be read, or the tenant's id was not given"
+        lifetime = _untested("lifetime", f"{why}, and waiting needs {LIFETIME_S} s more")
+        if audit.left_s > LIFETIME_S + TIMEOUT_S:
+            fresh = await _replayed(url, recorded)
+            await asyncio.sleep(LIFETIME_S + 1)
+            lifetime = _check("lifetime", await fire(url, [Shot("61 s old", recorded)]), fresh)
+        return [lifetime, _untested("audience", why)]
+    who = UUID(tenant.id)
+    control = await _replayed(url, mint.remake(recorded, who))
+    return [
+        _check("lifetime", await fire(url, outdated(mint, recorded, who)), control),
+        _check("audience", await fire(url, misdirected(mint, recorded, who)), control),
+    ]
+
+
+async def _serves(audit: Audit) -> Check:
+    alive, told = await _health(audit)
+    answers: list[int | str] = []
+    for number in range(2):
+        try:
+            answers.append((await audit.client(number).complete(audit.words(5))).status)
+        except httpx.HTTPError as error:
+            answers.append(type(error).__name__)
+    served = alive and answers == [200, 200]
+    return Check(
+        "ticket/serves",
+        "G7",
+        Verdict.HELD if served else Verdict.FAILED,
+        CLAIMS["serves"],
+        f"{told}; two tenants' requests were answered {answers[0]} and {answers[1]}.",
+    )
+
+
+async def _health(audit: Audit) -> tuple[bool, str]:
+    request = Recorded("GET", "/health", (), b"")
+    reply = (await fire(audit.target.engine_url or "", [Shot("health", request)]))[0].reply
+    if reply.status is None:
+        return False, f"The engine's port does not answer ({reply.trouble})"
+    # A server without that route answers too; one that is not ready has nothing to refuse.
+    return reply.status < 500, f"The engine's /health answers {reply.status}"
+
+
+async def _with_secret(audit: Audit) -> tuple[bool, str]:
+    def ask() -> int | None:
+        bearer = [("authorization", f"Bearer {audit.target.control_secret}")]
+        with Wire(audit.target.engine_url or "", TIMEOUT_S) as wire:
+            return wire.send("GET", "/saltwall/v1/usage", bearer).status
+
+    status = await asyncio.to_thread(ask)
+    return status == 200, f"The whole secret was answered {status}"
+
+
+async def _replayed(url: str, request: Recorded) -> tuple[bool, str]:
+    reply = (await fire(url, [Shot("genuine", request)]))[0].reply
+    told = f"The genuine request, unchanged, was answered {reply.status or reply.trouble}"
+    return reply.status == 200, told
+
+
+def _check(
+    name: str,
+    hits: Sequence[Hit],
+    control: tuple[bool, str],
+    *,
+    malformed: bool = False,
+    advice: str = "",
+) -> Check:
+    claim = CLAIMS[name.removeprefix("sealed-")]
+    return refused(name, claim, hits, control, malformed=malformed, advice=advice)
+
+
+def _untested(name: str, why: str) -> Check:
+    claim, seen = CLAIMS[name.removeprefix("sealed-")], f"Not tested: {why}."
+    return Check(f"ticket/{name}", "G7", Verdict.NOT_TESTED, claim, seen)
+
+
+SUITE = Suite(
+    "ticket",
+    "Can the engine be used without its gateway's ticket, or with one that is not for this?",
+    ("G7",),
+    run,
+    needs=frozenset({Access.ENGINE}),
+    share=1.0,
+    least_s=10.0,
+)

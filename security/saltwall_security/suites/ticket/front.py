@@ -1,0 +1,134 @@
+"""What a tenant can do with a ticket, or with another's request id, at the front door."""
+
+import re
+from collections.abc import Sequence
+
+import httpx
+
+from saltwall_security.check import Check, judge
+from saltwall_security.client import CHAT, COMPLETIONS, Answer, Client
+from saltwall_security.recording import Recorded
+from saltwall_security.running import Running
+from saltwall_security.suite import Audit
+from saltwall_security.suites.ticket.shots import Shot, fire
+from saltwall_security.suites.ticket.spied import SEAL_HEADER, Spied, ticket_of
+
+WORDS = 150
+STREAM_TOKENS = 48
+LOAD = re.compile(r"load|kv.?cache|queue|waiting|running|gpu|util", re.IGNORECASE)
+ASKED = ("TEXT", "JSON", "BIN")
+
+
+async def check_stolen(audit: Audit, spied: Spied) -> Check:
+    """Another tenant's genuine ticket and seal, sent with one's own key, opens nothing."""
+    victim, spy = audit.client(0), audit.client(1)
+    prompt = audit.words(WORDS)
+    stolen = await spied.record(victim.tenant, prompt)
+    headers = {SEAL_HEADER: stolen.header(SEAL_HEADER)}
+    fields = {"prompt": prompt, "max_tokens": 1, "cache_salt": ticket_of(stolen)}
+    probe = await spy.ask(COMPLETIONS, fields, headers)
+    control = await victim.complete(prompt)
+    seen, owners = probe.cached_tokens, control.cached_tokens
+    leak = probe.ok and (seen or 0) > 0
+    told = control.ok and (owners or 0) > 0 and (not probe.ok or seen is not None)
+    verdict = judge(leak, told)
+    answer = f"hit {seen} tokens" if probe.ok else f"was refused with {probe.status}"
+    return Check(
+        "ticket/stolen",
+        "G7",
+        verdict,
+        "A stolen ticket is worth nothing at the front door, in place of a tenant's own cache_salt",
+        f"The stranger's request with the victim's ticket and seal {answer}, of the victim's "
+        f"prompt of {control.prompt_tokens} tokens.",
+        {"cached_for_stranger_tokens": seen, "cached_for_owner_tokens": owners},
+        f"The owner's repeat hit {owners} tokens.",
+    )
+
+
+async def check_load(audit: Audit, genuine: Recorded | None) -> Check:
+    """vLLM tells its load in headers to whoever asks for it; a gateway must not pass that on."""
+    spy, names, answered = audit.client(1), set[str](), 0
+    for form in ASKED:
+        for path in (COMPLETIONS, CHAT):
+            answer = await _asked(spy, path, form)
+            if answer is not None:
+                answered += answer.ok
+                names |= {f"{name} (gateway)" for name in answer.headers if LOAD.search(name)}
+    if genuine is not None:
+        asked = genuine.with_header("endpoint-load-metrics-format", "TEXT")
+        hit = (await fire(audit.target.engine_url or "", [Shot("load", asked)]))[0]
+        names |= {f"{name} (engine)" for name, _ in hit.reply.headers if LOAD.search(name)}
+    return Check(
+        "ticket/load-headers",
+        "G7",
+        judge(bool(names), answered > 0),
+        "No header of an answer tells a tenant how busy the engine is, even if it asks",
+        f"Asked for load in {len(ASKED)} formats on two routes: "
+        + (f"told in {', '.join(sorted(names))}." if names else "no such header came."),
+        {"answers": answered, "headers": len(names)},
+        f"{answered} of the requests were served.",
+        advice="Pass on response headers by an allow-list." if names else "",
+    )
+
+
+async def _asked(client: Client, path: str, form: str) -> Answer | None:
+    said = {"messages": [{"role": "user", "content": "Salt."}]}
+    fields = said if path == CHAT else {"prompt": "Salt."}
+    try:
+        return await client.ask(
+            path, {**fields, "max_tokens": 1}, {"endpoint-load-metrics-format": form}
+        )
+    except httpx.HTTPError:
+        return None
+
+
+async def check_request_ids(audit: Audit) -> Check:
+    """A stream runs, while a stranger sends requests under its id and breaks them off."""
+    alone, taken = await _to_its_end(audit, attack=False)
+    attacked, _ = await _to_its_end(audit, attack=True)
+    whole, cut = alone.finished, alone.finished and not attacked.finished
+    verdict = judge(cut or taken, whole and attacked.finished)
+    return Check(
+        "ticket/request-ids",
+        "G7",
+        verdict,
+        "No client chooses a request's id, or reaches another's request by sending its id",
+        f"A stream of {STREAM_TOKENS} tokens came with {attacked.events} events and "
+        f"{'to its end' if attacked.finished else 'to no end'}, while a stranger sent and broke "
+        "off requests with its ids in headers and body. The server "
+        f"{'took' if taken else 'did not take'} an id that its client had chosen.",
+        {"events": attacked.events, "events_alone": alone.events, "took_chosen_id": taken},
+        f"Left alone it came with {alone.events} events and "
+        f"{'to its end' if whole else 'to no end'}.",
+        advice="Give each request an id of the platform's own." if taken else "",
+    )
+
+
+async def _to_its_end(audit: Audit, *, attack: bool) -> tuple[Running, bool]:
+    """The victim's stream, and whether the server calls it as the client wished."""
+    chosen = f"audit-{audit.rng.randrange(16**12):012x}"
+    fields = {
+        "prompt": audit.words(8),
+        "max_tokens": STREAM_TOKENS,
+        "ignore_eos": True,
+        "request_id": chosen,
+    }
+    headers = {"x-request-id": chosen}
+    running = Running(audit.client(0).opened(COMPLETIONS, fields, headers))
+    try:
+        if attack and await running.began(30):
+            await _disturb(audit, sorted({*running.ids, chosen}))
+        await running.ended(60)
+    finally:
+        await running.stop()
+    return running, any(chosen in each for each in running.named)
+
+
+async def _disturb(audit: Audit, ids: Sequence[str]) -> None:
+    """Sends requests under these ids, and goes away before they are answered."""
+    bare = [each.partition("-")[2] or each for each in ids]
+    for each in dict.fromkeys([*ids, *bare]):
+        fields = {"prompt": "Salt.", "max_tokens": STREAM_TOKENS, "request_id": each}
+        stranger = Running(audit.client(1).opened(COMPLETIONS, fields, {"x-request-id": each}))
+        await stranger.began(10)
+        await stranger.stop()

@@ -1,0 +1,199 @@
+"""The isolation suite finds every leak that a server is given, and none where there is none."""
+
+import unicodedata
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pytest
+from salted_server import Asked, SaltedServer, apart, of_the_caller
+
+from saltwall_security.check import Check, Verdict, worst
+from saltwall_security.suite import Audit
+from saltwall_security.suites.isolation import PARTS, SUITE
+from saltwall_security.suites.isolation.bench import Bench, set_up
+
+HELD, FAILED = Verdict.HELD, Verdict.FAILED
+INCONCLUSIVE, NOT_TESTED = Verdict.INCONCLUSIVE, Verdict.NOT_TESTED
+
+
+async def audited(server: SaltedServer, *salts: str, seconds: float = 60) -> Mapping[str, Check]:
+    """The suite's checks on a running server, by name."""
+    async with server.running(), Audit(server.target(*salts), "1", seconds, _nobody) as audit:
+        return _by_name([check async for check in SUITE.run(audit)])
+
+
+async def examined(server: SaltedServer, part: str) -> Mapping[str, Check]:
+    """The checks of one part of the suite."""
+    async with server.running(), Audit(server.target(), "1", 60, _nobody) as audit:
+        bench = await set_up(audit)
+        assert isinstance(bench, Bench)
+        return _by_name(await PARTS[part](bench))
+
+
+def _by_name(checks: Sequence[Check]) -> Mapping[str, Check]:
+    names = [check.id.removeprefix("isolation/") for check in checks]
+    assert len(set(names)) == len(names)
+    return dict(zip(names, checks, strict=True))
+
+
+def _nobody(line: str) -> None:
+    """Hears progress and forgets it."""
+
+
+def failed(checks: Mapping[str, Check]) -> set[str]:
+    """The names of those that failed."""
+    return {name for name, check in checks.items() if check.verdict is FAILED}
+
+
+async def test_a_divided_cache_holds_on_every_route_and_in_every_disguise() -> None:
+    """Nothing fails, nothing is in doubt, and routes that are not there are not tested."""
+    checks = await audited(SaltedServer())
+    assert {name: c.seen for name, c in checks.items() if c.verdict not in (HELD, NOT_TESTED)} == {}
+    untested = {name for name, check in checks.items() if check.verdict is NOT_TESTED}
+    assert untested == {
+        "responses",
+        "messages",
+        "chat-batch",
+        "generate",
+        "invocations",
+        "adapters",
+    }
+    assert worst(check.verdict for check in checks.values()) is HELD
+
+
+async def test_a_shared_cache_fails_everywhere_with_numbers() -> None:
+    """Stock vLLM without salts: each check that could be made shows what the stranger hit."""
+    checks = await audited(SaltedServer(lambda _: None, keyed=False))
+    assert failed(checks) >= {
+        "known-salt",
+        "chat",
+        "completions",
+        "token-ids",
+        "choices",
+        "fields",
+        "headers",
+        "doubled",
+        "scopes-across",
+    }
+    chat = checks["chat"]
+    assert chat.figures["leaks"] == 4
+    assert int(chat.figures["cached_for_stranger_max_tokens"] or 0) >= 32
+    assert "tokens" in chat.seen
+
+
+async def test_salts_that_callers_write_fail_for_who_knows_them_only() -> None:
+    """Stock vLLM with a salt a tenant: routes hold, and the salt of another opens its cache."""
+    checks = await audited(SaltedServer(of_the_caller, keyed=False), "acme-salt", "globex-salt")
+    assert failed(checks) == {"known-salt", "doubled"}
+    assert checks["chat"].verdict is HELD
+    assert checks["scopes-across"].verdict is HELD
+
+
+def on_one_route(asked: Asked) -> object:
+    """The salt is forgotten where plain completions are streamed."""
+    forgotten = asked.route == "completions" and asked.body.get("stream")
+    return None if forgotten else apart(asked)
+
+
+def by_prompt_cache_key(asked: Asked) -> object:
+    """A client's key for its cache is taken as one for everybody's."""
+    return asked.body.get("prompt_cache_key") or apart(asked)
+
+
+def by_header(asked: Asked) -> object:
+    """A header says who it is."""
+    tenant, salt = apart(asked)  # type: ignore[misc]
+    return asked.headers.get("x-tenant", tenant), salt
+
+
+def by_xargs(asked: Asked) -> object:
+    """vLLM's other way in for a salt is left open."""
+    extra = asked.body.get("vllm_xargs") or {}
+    tenant, salt = apart(asked)  # type: ignore[misc]
+    return extra.get("cache_salt", tenant), salt
+
+
+def by_request_id(asked: Asked) -> object:
+    """Two requests of one name are one."""
+    return asked.headers.get("x-request-id") or apart(asked)
+
+
+def last_member(asked: Asked) -> object:
+    """A name takes the place of the salt, unless there is a second one."""
+    return asked.salt if asked.twice else asked.tenant
+
+
+def cut_at_128(asked: Asked) -> object:
+    """Scopes are cut."""
+    tenant, salt = apart(asked)  # type: ignore[misc]
+    return tenant, salt[:128]
+
+
+def normalised(asked: Asked) -> object:
+    """Scopes that look alike are one."""
+    tenant, salt = apart(asked)  # type: ignore[misc]
+    return tenant, unicodedata.normalize("NFKC", salt)
+
+
+def by_scope_alone(asked: Asked) -> object:
+    """Whoever names a scope shares it."""
+    return asked.salt or apart(asked)
+
+
+def without_siblings(asked: Asked) -> object:
+    """The salt is forgotten where several choices are asked for."""
+    return None if asked.body.get("n") else apart(asked)
+
+
+@pytest.mark.parametrize(
+    ("partition", "part", "found"),
+    [
+        (on_one_route, "routes", {"completions", "token-ids"}),
+        (by_scope_alone, "routes", {"chat", "completions", "token-ids"}),
+        (by_scope_alone, "what another writes as its salt", {"known-salt"}),
+        (by_scope_alone, "scopes that look alike", {"scopes-across"}),
+        (cut_at_128, "scopes that look alike", {"scopes-within"}),
+        (normalised, "scopes that look alike", {"scopes-within"}),
+        (without_siblings, "several choices", {"choices"}),
+        (by_prompt_cache_key, "fields", {"fields"}),
+        (by_xargs, "fields", {"fields"}),
+        (by_header, "headers", {"headers"}),
+        (by_request_id, "headers", {"headers"}),
+        (last_member, "what comes twice", {"doubled"}),
+    ],
+    ids=lambda value: getattr(value, "__name__", None),
+)
+async def test_one_defect_fails_the_checks_that_are_about_it(
+    partition: Callable[[Asked], object], part: str, found: set[str]
+) -> None:
+    """Each defect is found, and where it is."""
+    assert failed(await examined(SaltedServer(partition), part)) == found
+
+
+async def test_an_adapter_named_like_a_salt_is_found() -> None:
+    """Untagged keys: an adapter's name, or else the salt, is all there is in a block's hash."""
+
+    def untagged(asked: Asked) -> object:
+        return asked.tenant, asked.body["model"] if asked.body["model"] != "words" else asked.salt
+
+    def tagged(asked: Asked) -> object:
+        return apart(asked), asked.body["model"]
+
+    for partition, verdict in ((untagged, FAILED), (tagged, HELD)):
+        server = SaltedServer(partition, models=("words", "adapter-1"))
+        assert (await examined(server, "adapters"))["adapters"].verdict is verdict
+
+
+@pytest.mark.parametrize("flaw", [{"shown": False}, {"caches": False}], ids=str)
+async def test_where_nothing_shows_nothing_has_held(flaw: dict[str, Any]) -> None:
+    """Without cached tokens, or without a cache, all is in doubt, and timing is named."""
+    checks = await audited(SaltedServer(lambda _: None, keyed=False, **flaw))
+    assert {check.verdict for check in checks.values()} == {INCONCLUSIVE}
+    assert all("timing" in check.seen + check.advice for check in checks.values())
+
+
+async def test_without_time_nothing_has_held() -> None:
+    """A budget that ends early leaves doubt, and no exception."""
+    checks = await audited(SaltedServer(), seconds=0.05)
+    assert worst(check.verdict for check in checks.values()) is INCONCLUSIVE
+    assert checks["headers"].verdict is INCONCLUSIVE
