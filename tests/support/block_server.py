@@ -146,6 +146,7 @@ class BlockServer:
     Args:
         keys: tenants by key; None: everybody is let in, and all are one.
         keeps: reserves are kept.
+        tells: metrics say how large the pool is, as vLLM's do.
         shown: usage says how many tokens were cached.
         fair: a request computes little at a time; else a prompt at once, first come first served.
         token_s: what a token costs.
@@ -154,6 +155,7 @@ class BlockServer:
     blocks: int = 128
     keys: dict[str, str] | None = None
     keeps: bool = True
+    tells: bool = True
     shown: bool = True
     fair: bool = True
     token_s: float = 2e-6
@@ -173,6 +175,7 @@ class BlockServer:
             Route("/v1/models", self._models),
             Route("/v1/completions", self._generate, methods=["POST"]),
             Route("/saltwall/v1/usage", self._usage),
+            Route("/metrics", self._metrics),
         ]
         config = uvicorn.Config(
             Starlette(routes=routes), host="127.0.0.1", port=0, log_level="error", lifespan="off"
@@ -227,6 +230,10 @@ class BlockServer:
         }
         capacity = {"blocks": self.blocks, "block_tokens": BLOCK}
         return JSONResponse({"capacity": capacity, "tenants": tenants})
+
+    async def _metrics(self, request: Request) -> Response:
+        labels = f'block_size="{BLOCK}",num_gpu_blocks="{self.blocks + 1}"'
+        return Response(f"vllm:cache_config_info{{{labels}}} 1.0\n" if self.tells else "")
 
     async def _generate(self, request: Request) -> Response:
         owner = self._owner(request)

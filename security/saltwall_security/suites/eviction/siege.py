@@ -21,8 +21,8 @@ from saltwall_security.target import Tenant
 ALONE_QUESTIONS, ALONE_SHORT = 2, 8
 SHORT_WORDS = 2
 """Of the victim's short prompts, which fill no block: they evict nothing, and keep nothing warm."""
-PAUSE_S = 0.05
-"""Between the victim's short prompts: one client is no load."""
+PAUSE_S = 0.2
+"""Between the victim's short prompts under attack: they must not be an attack of their own."""
 ROUNDS = 5
 """How often the pool is turned over at most in one attack: hits are counted, and do not vary."""
 TURN_PART = 0.6
@@ -89,11 +89,10 @@ class Siege:
             await self._count(phase, [], prefix.ask)
         for _ in range(ALONE_SHORT):
             await self._count(phase, phase.waits, self._short)
-            await asyncio.sleep(PAUSE_S)
         for _ in range(ALONE_QUESTIONS):
             for prefix in prefixes:
-                await self._question(phase, prefix)
-            await self._question(phase, self._exposed)
+                await self._question(phase, prefix, alone=True)
+            await self._question(phase, self._exposed, alone=True)
         return phase
 
     async def _start(
@@ -139,9 +138,9 @@ class Siege:
         _, pending = await asyncio.wait(asked, timeout=max(0.0, until - time.monotonic()))
         return pending
 
-    async def _question(self, phase: Phase, prefix: Prefix) -> None:
+    async def _question(self, phase: Phase, prefix: Prefix, alone: bool = False) -> None:
         try:
-            asked = await prefix.ask()
+            asked = await prefix.ask(alone)
         except Refused as error:
             phase.refused.append(str(error))
             return

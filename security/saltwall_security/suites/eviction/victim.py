@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
+from statistics import median_low
 from typing import NamedTuple
 
 from saltwall_security.client import Client
@@ -33,10 +34,7 @@ class Asked(NamedTuple):
 
 
 class Prefix:
-    """A long text, such as a system prompt, about which its tenant asks.
-
-    `full` is the most that was ever found cached of it: all that there is to find.
-    """
+    """A long text, such as a system prompt, about which its tenant asks."""
 
     def __init__(
         self, probe: Prober, client: Client, text: str, words: Callable[[int], str]
@@ -46,10 +44,21 @@ class Prefix:
             words: so many words for a question, that nobody has asked.
         """
         self._probe, self._client, self._text, self._words = probe, client, text, words
-        self.full = 0
+        self._alone: list[int] = []
 
-    async def ask(self) -> Asked:
+    @property
+    def full(self) -> int:
+        """What there is to find of it (tokens): what its questions usually find alone.
+
+        By chance one may begin as another did, and find a block more; the lower median does not.
+        """
+        return median_low(self._alone) if self._alone else 0
+
+    async def ask(self, alone: bool = False) -> Asked:
         """One question.
+
+        Args:
+            alone: nobody attacks, and it was just asked about: it finds what there is to find.
 
         Raises:
             Refused: the server did not answer.
@@ -57,11 +66,13 @@ class Prefix:
         began = time.monotonic()
         prompt = f"{self._text} {self._words(QUESTION_WORDS)}"
         answer = await self._probe(self._client, prompt)
-        self.full = max(self.full, answer.cached_tokens or 0)
+        if alone:
+            self._alone.append(answer.cached_tokens or 0)
         return Asked(self, began, answer.cached_tokens, answer.prompt_tokens, answer.ttft_s)
 
 
 def kept(asked: Sequence[Asked]) -> float | None:
     """The part of what there was to find that was found; None if nothing was ever cached."""
     full = sum(each.prefix.full for each in asked)
-    return sum(each.cached or 0 for each in asked) / full if full else None
+    found = sum(min(each.cached or 0, each.prefix.full) for each in asked)
+    return found / full if full else None

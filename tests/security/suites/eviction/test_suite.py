@@ -11,7 +11,7 @@ from saltwall_security.suite import Audit
 from saltwall_security.suites.eviction import run
 from saltwall_security.suites.eviction.strategies import STRATEGIES
 
-ENOUGH_S, UNKNOWN_POOL_S = 60.0, 5.0
+ENOUGH_S, SHORT_S = 60.0, 4.0
 """Where the pool's size is unknown, an attack takes all the time there is."""
 KEYS = {"key-one": "one", "key-two": "two"}
 
@@ -71,7 +71,7 @@ def test_an_eviction_below_a_reserve_is_seen(careless: Mapping[str, Check], name
 
 def test_a_server_without_tenants_fails() -> None:
     """As stock vLLM: nothing bounds what one client evicts of another's."""
-    found = checks(BlockServer(keeps=False), UNKNOWN_POOL_S, told=False)
+    found = checks(BlockServer(keeps=False), told=False)
     assert found["prefill"].verdict is Verdict.FAILED, found["prefill"]
     assert "does not tell its clients apart" in found["prefill"].advice
     assert found["strict"].verdict is Verdict.NOT_TESTED
@@ -94,12 +94,12 @@ def test_a_tenant_that_was_given_a_reserve_holds_without_an_operator() -> None:
 
 def test_a_pool_that_is_too_large_for_the_flood_is_no_pass() -> None:
     """The exposed tenant has kept all: the attack had no teeth."""
-    found = checks(BlockServer(1_000_000, keeps=False), UNKNOWN_POOL_S, told=False)
+    found = checks(BlockServer(1_000_000, keeps=False, tells=False), SHORT_S, told=False)
     assert found["prefill"].verdict is Verdict.INCONCLUSIVE, found["prefill"]
 
 
 def test_without_cached_tokens_there_is_no_hit_rate() -> None:
     """Waiting is watched all the same."""
-    found = checks(BlockServer(shown=False), UNKNOWN_POOL_S, told=False)
+    found = checks(BlockServer(shown=False), told=False)
     assert found["hit-rate"].verdict is Verdict.NOT_TESTED
     assert found["starvation"].verdict is Verdict.HELD, found["starvation"]
