@@ -18,7 +18,7 @@ def _lines(report: Report) -> Iterator[str]:
     target = report.target
     count = len(report.checks())
     yield f"{target.label}: {target.url}, model {target.model or 'not known'}"
-    yield f"{count} checks in {span(report.seconds)}, seed {report.seed}"
+    yield f"{count} check{'' if count == 1 else 's'} in {span(report.seconds)}, seed {report.seed}"
     yield ""
     yield from _table(_rows(report))
     for check in report.checks().values():

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -29,7 +29,7 @@ class Route:
     body: Callable[[str], Mapping[str, Any]]
     streams: bool = True
     rooted: bool = False
-    streaming: Mapping[str, Any] = MappingProxyType({})
+    streaming: Mapping[str, Any] = field(default_factory=dict)
 
     async def ask(
         self,
