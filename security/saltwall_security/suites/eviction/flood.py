@@ -29,7 +29,8 @@ class Flood:
     Args:
         computed: tokens that the server has computed for it, as the auditor counts them.
         refusals: by status, or by the transport's error.
-        waits: the attackers' own times to first token (seconds).
+        waits: the attackers' own times to first token (seconds), of requests that were open when
+            they hung up as well: their time until then.
         solo_s: the same on an idle server.
     """
 
@@ -41,6 +42,7 @@ class Flood:
         self.requests = 0
         self.refusals: Counter[str] = Counter()
         self.waits: list[float] = []
+        self._waiting: dict[asyncio.Task[None] | None, float] = {}
 
     async def attack(self, client: Client, first: int) -> None:
         """One request after the other, for ever."""
@@ -53,8 +55,14 @@ class Flood:
             except httpx.HTTPError as error:
                 await self._refused(type(error).__name__)
 
+    def hang_up(self) -> None:
+        """Notes how long those have waited that have no token yet."""
+        now = time.perf_counter()
+        self.waits += [now - began for began in self._waiting.values()]
+
     async def _refused(self, reason: str) -> None:
         self.refusals[reason] += 1
+        self._waiting.pop(asyncio.current_task(), None)
         await asyncio.sleep(SETBACK_S)
 
     async def _request(self, client: Client, turn: int) -> None:
@@ -62,7 +70,7 @@ class Flood:
         tokens = min(self._scale.prompt * sizes[turn % len(sizes)], self._scale.longest)
         text = self._audit.words(self._scale.words(tokens), self._dice)
         path, fields = self._probe.request(text)
-        began = time.perf_counter()
+        self._waiting[asyncio.current_task()] = time.perf_counter()
         async with client.opened(path, {**fields, **self._options()}) as response:
             if response.is_error:
                 await response.aread()
@@ -70,17 +78,22 @@ class Flood:
             events = _events(response)
             if self._strategy.reading is Reading.NOTHING:
                 await self._hold(events, tokens)
+            else:
+                await self._read(events, tokens)
+
+    async def _read(self, events: AsyncIterator[str], tokens: float) -> None:
+        async for _ in events:
+            waited_since = self._waiting.pop(asyncio.current_task(), None)
+            if waited_since is not None:
+                self.waits.append(time.perf_counter() - waited_since)
+                self.computed += tokens
+            self.computed += 1
+            if self._strategy.reading is Reading.FIRST:
                 return
-            async for _ in events:
-                if began:
-                    self.waits.append(time.perf_counter() - began)
-                    self.computed, began = self.computed + tokens, 0.0
-                self.computed += 1
-                if self._strategy.reading is Reading.FIRST:
-                    return
 
     async def _hold(self, events: AsyncIterator[str], tokens: float) -> None:
         """Long enough for the server to compute all that is in flight; then looks if it has."""
+        self._waiting.pop(asyncio.current_task(), None)
         await asyncio.sleep(max(SHORTEST_HOLD_S, self._scale.solo_s * self._scale.in_flight))
         try:
             async with asyncio.timeout(GLANCE_S):
@@ -119,6 +132,7 @@ async def flooding(flood: Flood, clients: Sequence[Client], in_flight: int) -> A
     try:
         yield
     finally:
+        flood.hang_up()
         for task in tasks:
             task.cancel()
         for error in await asyncio.gather(*tasks, return_exceptions=True):

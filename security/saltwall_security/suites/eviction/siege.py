@@ -14,7 +14,7 @@ from saltwall_security.suites.eviction.pool import Remains, find_remains
 from saltwall_security.suites.eviction.replay import Replay
 from saltwall_security.suites.eviction.scale import Scale
 from saltwall_security.suites.eviction.strategies import Strategy
-from saltwall_security.suites.eviction.trial import Phase, Trial
+from saltwall_security.suites.eviction.trial import Cold, Phase, Trial
 from saltwall_security.suites.eviction.victim import Asked, Prefix
 from saltwall_security.target import Tenant
 
@@ -63,7 +63,7 @@ class Siege:
         async with armed(self._audit, self._cast, strategy) as clients:
             tenants = [client.tenant for client in clients]
             async with flooding(flood, clients, self._scale.in_flight):
-                await self._start(attacked, grown, replays, until)
+                await self._start(attacked, flood, grown, replays, until)
                 for _ in range(ROUNDS):
                     round_began = time.monotonic()
                     turned = await self._turn(flood, attacked, until, enough) or turned
@@ -96,16 +96,29 @@ class Siege:
         return phase
 
     async def _start(
-        self, phase: Phase, grown: list[Prefix], replays: Sequence[Replay], until: float
+        self,
+        phase: Phase,
+        flood: Flood,
+        grown: list[Prefix],
+        replays: Sequence[Replay],
+        until: float,
     ) -> None:
-        """Under attack, the victim caches more, within its reserve; replays run halfway."""
+        """Under attack, a tenant caches more within its reserve; replays run halfway."""
         beginning = [replay.half(0) for replay in replays]
         if self._cast.promise is Promise.GIVEN:
-            more = self._new(self._cast.victim)
-            beginning.append(self._count(phase, phase.cold, more.ask))
+            beginning.append(self._grow(phase, flood, grown))
         await _within(until, *beginning)
-        if phase.cold:  # else it is not known to be cached
+
+    async def _grow(self, phase: Phase, flood: Flood, grown: list[Prefix]) -> None:
+        more, computed, answer = self._new(self._cast.victim), flood.computed, None
+        try:
+            answer = await more.ask()
             grown.append(more)
+        except Refused as error:
+            phase.refused.append(str(error))
+        finally:  # also where it is given up
+            ttft_s = answer.ttft_s if answer else None
+            phase.cold = Cold(ttft_s, self._scale.prefix, flood.computed - computed)
 
     async def _turn(self, flood: Flood, phase: Phase, until: float, enough: float) -> bool:
         """Waits until the flood has replaced what the pool holds, with short prompts meanwhile."""

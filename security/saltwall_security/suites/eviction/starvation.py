@@ -7,7 +7,13 @@ from saltwall_security.suites.eviction.trial import Trial
 
 STARVED_RATIO, STARVED_S = 20.0, 1.0
 """A median time to first token so many times the one alone, and later by so much, is starvation:
-far above what shared compute costs, far below what a flood does to stock vLLM (58 times)."""
+far above what shared compute costs, far below what a flood does to stock vLLM (58 times). A busy
+machine delays everybody, so the victim must also wait `QUEUED_RATIO` times as long as the attackers
+with their long queue, or more; where tenants are served by turns it waits far less."""
+QUEUED_RATIO = 0.5
+CROWD_RATIO = 20.0
+"""So many times a prompt's own tokens computed for others while it waits is starvation: by turns it
+is about once, and all that was begun before; first come, first served makes it eight times."""
 LOADED_RATIO = 2.0
 """Where the attackers' requests take less than so many times an idle server's, there is no load."""
 FEWEST_WAITS = 3
@@ -40,14 +46,14 @@ def starvation_check(trials: Sequence[Trial]) -> Check:
 
 
 def is_starved(trial: Trial) -> bool:
-    """Whether the victim got next to nothing: by the medians, or because it was turned away."""
+    """Whether the victim got next to nothing: late, crowded out, or turned away."""
     late = (trial.wait_ratio or 0) > STARVED_RATIO and trial.later_s > STARVED_S
-    cold = max(trial.attacked.cold, default=0.0)
-    slow = (trial.cold_ratio or 0) > STARVED_RATIO and cold > STARVED_S
+    queued = trial.queue_ratio is None or trial.queue_ratio > QUEUED_RATIO
+    crowded_out = (trial.crowd_ratio or 0) > CROWD_RATIO
     sent = len(trial.attacked.waits) + len(trial.attacked.refused)
     turned_away = not trial.before.refused and len(trial.attacked.refused) > sent / 2
     enough = len(trial.attacked.waits) >= FEWEST_WAITS
-    return (late and enough) or slow or turned_away
+    return (late and queued and enough) or crowded_out or turned_away
 
 
 def _slowest(worst: Trial | None, starved: Sequence[Trial]) -> str:
@@ -77,5 +83,5 @@ def _loads(trials: Sequence[Trial]) -> str:
 def _row(trial: Trial) -> dict[str, float | int | str | None]:
     figures = trial.figures()
     names = ("ttft_p50_alone_s", "ttft_p95_alone_s", "ttft_p50_attacked_s", "ttft_p95_attacked_s")
-    more = ("ttft_p50_ratio", "ttft_p50_noise_ratio", "ttft_long_prompt_ratio", "unanswered")
+    more = ("ttft_p50_ratio", "ttft_p50_noise_ratio", "ttft_p50_over_attackers", "unanswered")
     return {"attack": trial.strategy.name} | {name: figures[name] for name in names + more}

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -9,6 +10,19 @@ from saltwall_security.suites.eviction.flood import Flood
 from saltwall_security.suites.eviction.pool import Remains
 from saltwall_security.suites.eviction.strategies import Strategy
 from saltwall_security.suites.eviction.victim import Asked, kept
+
+
+class Cold(NamedTuple):
+    """A prompt of `tokens` that the server had to compute while others asked for much more.
+
+    Args:
+        ttft_s: None if it was given up.
+        others: tokens that were computed for the attackers meanwhile.
+    """
+
+    ttft_s: float | None
+    tokens: int
+    others: float
 
 
 @dataclass
@@ -20,15 +34,15 @@ class Phase:
         exposed: those of the tenant without a reserve.
         waits: the victim's times to first token (seconds), of short prompts and of questions; the
             time until it was given up, where nothing came.
-        cold: the same of a long prompt that was not cached, and is now.
-        unanswered: how many were given up.
+        cold: a long prompt that was not cached, sent under attack.
+        unanswered: how many short prompts were given up.
         refused: what the server said to those that it did not answer.
     """
 
     questions: list[Asked] = field(default_factory=list)
     exposed: list[Asked] = field(default_factory=list)
     waits: list[float] = field(default_factory=list)
-    cold: list[float] = field(default_factory=list)
+    cold: Cold | None = None
     unanswered: int = 0
     refused: list[str] = field(default_factory=list)
 
@@ -85,9 +99,18 @@ class Trial:
         return _ratio(_median(self.after.waits), _median(self.before.waits))
 
     @property
-    def cold_ratio(self) -> float | None:
-        """A long prompt's time to first token under attack over that on an idle server."""
-        return _ratio(_median(self.attacked.cold), self.flood.solo_s)
+    def crowd_ratio(self) -> float | None:
+        """Tokens computed for the attackers while the victim's long prompt waited, over its own.
+
+        Shares are counted in tokens, which other load on the machine does not change.
+        """
+        cold = self.attacked.cold
+        return _ratio(cold.others, cold.tokens) if cold is not None else None
+
+    @property
+    def queue_ratio(self) -> float | None:
+        """The victim's median time to first token over the attackers' own, at the same time."""
+        return _ratio(_median(self.attacked.waits), _median(self.flood.waits))
 
     @property
     def load_ratio(self) -> float | None:
@@ -109,7 +132,9 @@ class Trial:
             "ttft_p95_attacked_s": _percentile(self.attacked.waits, 95),
             "ttft_p50_ratio": self.wait_ratio,
             "ttft_p50_noise_ratio": self.noise_ratio,
-            "ttft_long_prompt_ratio": self.cold_ratio,
+            "ttft_p50_over_attackers": self.queue_ratio,
+            "long_prompt_ttft_s": self.attacked.cold.ttft_s if self.attacked.cold else None,
+            "tokens_for_attackers_meanwhile_ratio": self.crowd_ratio,
             "ttft_samples_attacked": len(self.attacked.waits),
             "unanswered": self.attacked.unanswered,
             "attack_requests": self.flood.requests,

@@ -12,7 +12,7 @@ from saltwall_security.suites.eviction.flood import Flood
 from saltwall_security.suites.eviction.scale import Scale
 from saltwall_security.suites.eviction.starvation import starvation_check
 from saltwall_security.suites.eviction.strategies import STRATEGIES
-from saltwall_security.suites.eviction.trial import Phase, Trial
+from saltwall_security.suites.eviction.trial import Cold, Phase, Trial
 from saltwall_security.target import Target
 
 ALONE = [0.1, 0.11, 0.12, 0.1]
@@ -36,7 +36,9 @@ def trial(waits: Sequence[float], *, attackers_s: float = 4.0, **attacked: Any) 
         (trial([0.2, 0.3, 9.0]), Verdict.HELD),
         (trial([9.0, 10.0]), Verdict.INCONCLUSIVE),
         (trial([0.2, 0.3, 0.2], attackers_s=0.5), Verdict.INCONCLUSIVE),
-        (trial([0.2, 0.3, 0.2], cold=[15.0]), Verdict.FAILED),
+        (trial([4.0, 9.0, 10.0], attackers_s=30.0), Verdict.HELD),
+        (trial([0.2, 0.3, 0.2], cold=Cold(25.0, 1024, 2048.0)), Verdict.HELD),
+        (trial([0.2, 0.3, 0.2], cold=Cold(None, 1024, 30_000.0)), Verdict.FAILED),
         (trial([0.2], refused=["refused with 503", "refused with 503"]), Verdict.FAILED),
         (trial([]), Verdict.INCONCLUSIVE),
     ],
@@ -46,6 +48,8 @@ def trial(waits: Sequence[float], *, attackers_s: float = 4.0, **attacked: Any) 
         "one hiccup",
         "too few to tell",
         "attackers that do not even delay themselves",
+        "a machine that delays all, and most who ask for most",
+        "a long prompt that takes turns",
         "a long prompt that waits for ever",
         "turned away",
         "nothing seen",
