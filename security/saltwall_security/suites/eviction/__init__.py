@@ -10,12 +10,13 @@ import time
 from collections.abc import AsyncIterator, Sequence
 
 from saltwall_security.check import Check
-from saltwall_security.prober import Prober
+from saltwall_security.client import Client
+from saltwall_security.prober import Prober, Refused
 from saltwall_security.suite import Audit, Suite
 from saltwall_security.suites.eviction.aftermath import remains_check
 from saltwall_security.suites.eviction.cast import Cast, casting
 from saltwall_security.suites.eviction.hit_rate import hit_rate_check
-from saltwall_security.suites.eviction.interference import own_view, strict_check
+from saltwall_security.suites.eviction.interference import Twins, own_view, strict_check
 from saltwall_security.suites.eviction.replay import Replay
 from saltwall_security.suites.eviction.scale import Scale, measure
 from saltwall_security.suites.eviction.siege import Siege
@@ -23,6 +24,7 @@ from saltwall_security.suites.eviction.starvation import starvation_check
 from saltwall_security.suites.eviction.strategies import STRATEGIES, Strategy
 from saltwall_security.suites.eviction.trial import Trial
 from saltwall_security.suites.eviction.untested import not_reached, not_shown
+from saltwall_security.suites.eviction.view import Spy, View
 
 END_S, END_PART = 6.0, 0.2
 """For the victim alone after the last attack, and to delete tenants; at most a part of it all."""
@@ -31,7 +33,9 @@ FIRST_S = 60.0
 enough."""
 SHORT_SEQUENCE, LONG_SEQUENCE = 12, 30
 LONG_S = 120.0
-"""A suite with so much time replays the long sequence."""
+"""A suite with so much time replays a long sequence beside every attack."""
+VIEW_COST, VIEW_ROUNDS = 5, 2
+"""So many times the time to fill the cache is what the attacker's own view takes."""
 
 
 async def run(audit: Audit, strategies: Sequence[Strategy] = STRATEGIES) -> AsyncIterator[Check]:
@@ -41,10 +45,11 @@ async def run(audit: Audit, strategies: Sequence[Strategy] = STRATEGIES) -> Asyn
     audit.say("measuring the pool and its blocks")
     scale = await measure(audit, probe)
     trials: list[Trial] = []
+    twins: list[Twins] = []
+    is_long = audit.seconds >= LONG_S
     if not scale.repeat:
         yield not_shown(scale.repeat)
     async with casting(audit, scale) as cast:
-        strict, elastic = replays = _replays(audit, probe, cast, scale)
         siege = Siege(audit, probe, cast, scale)
         chosen = _possible(strategies, audit)
         for number, strategy in enumerate(chosen):
@@ -52,19 +57,21 @@ async def run(audit: Audit, strategies: Sequence[Strategy] = STRATEGIES) -> Asyn
             if trials and left < trials[0].seconds:
                 break
             audit.say(f"attack: {strategy.title}")
-            beside = [replay for replay in replays if replay is not None and not trials]
-            await asyncio.gather(*(replay.record() for replay in beside))
+            if scale.repeat and cast.strict is not None and (not trials or is_long):
+                twins.append(_twins(audit, probe, scale, cast.strict, cast.exposed, strategy))
+                await asyncio.gather(*(replay.record() for replay in twins[-1].both))
             now = time.monotonic()
             enough = now + left / (len(chosen) - number)
             least = 0.0 if trials else FIRST_S
+            beside = [r for pair in twins if pair.strategy is strategy for r in pair.both]
             trial = await siege.attack(strategy, now + max(left, least), enough, beside)
             trials.append(trial)
             if scale.repeat:
                 yield hit_rate_check(trial, cast.promise, scale, began)
         yield starvation_check(trials)
         if scale.repeat:
-            yield strict_check(strict, elastic)
-            yield own_view(trials, elastic)
+            yield strict_check(twins)
+            yield own_view(trials, await _view(audit, probe, scale, cast))
     nothing_left = remains_check(trials)
     if nothing_left is not None:
         yield nothing_left
@@ -78,17 +85,24 @@ def _possible(strategies: Sequence[Strategy], audit: Audit) -> Sequence[Strategy
     return [strategy for strategy in strategies if many or not strategy.keys]
 
 
-def _replays(
-    audit: Audit, probe: Prober, cast: Cast, scale: Scale
-) -> tuple[Replay | None, Replay | None]:
-    """The strict tenant's sequence, and one like it for its control."""
-    if cast.strict is None or not scale.repeat:
-        return None, None
+def _twins(
+    audit: Audit, probe: Prober, scale: Scale, strict: Client, elastic: Client, strategy: Strategy
+) -> Twins:
     length = LONG_SEQUENCE if audit.seconds >= LONG_S else SHORT_SEQUENCE
-    return (
-        Replay(audit, probe, scale, cast.strict, length),
-        Replay(audit, probe, scale, cast.exposed, length),
-    )
+    one, other = (Replay(audit, probe, scale, who, length) for who in (strict, elastic))
+    return Twins(strategy, one, other)
+
+
+async def _view(audit: Audit, probe: Prober, scale: Scale, cast: Cast) -> View | None:
+    """What the attacker sees of the victim; None if there is no time for it."""
+    spy = Spy(audit, probe, scale, cast.attacker)
+    if audit.left_s < VIEW_COST * spy.cost_s:
+        return None
+    audit.say("the attacker's own view")
+    try:
+        return await spy.watch(cast.victim, VIEW_ROUNDS)
+    except Refused:
+        return None
 
 
 SUITE = Suite(
