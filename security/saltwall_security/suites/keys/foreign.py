@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 import httpx
@@ -14,7 +15,9 @@ from saltwall_security.running import Running
 from saltwall_security.suite import Audit
 from saltwall_security.suites.keys.refusals import fingerprint
 
-STREAM_TOKENS = 64
+RESPONSES = "/responses"
+STREAM_TOKENS, KEPT_WORDS = 64, 30
+OK = 200
 OPERATORS = (
     "/admin",
     "/admin/tenants",
@@ -85,10 +88,10 @@ async def check_requests(audit: Audit) -> Check:
     alone = await _whole(Running(victim.opened(COMPLETIONS, fields)), None)
     attacked = Running(victim.opened(COMPLETIONS, {**fields, "prompt": audit.words(8)}))
     answers = await _whole(attacked, spy)
-    stored = await _stored(victim, spy)
+    kept = await _stored(audit, victim, spy)
     got = [what for what, status in answers if 200 <= status < 300]
-    if stored.get("stranger") == httpx.codes.OK:
-        got.append("a stored response")
+    if kept is not None and kept.leaked:
+        got.append("a kept response")
     cut = bool(alone) and not attacked.finished
     verdict = judge(bool(got) or cut, bool(alone) and attacked.finished)
     return Check(
@@ -98,7 +101,7 @@ async def check_requests(audit: Audit) -> Check:
         "Another tenant's requests and responses cannot be read, continued or cancelled by id",
         f"{len(answers)} requests with the ids of another tenant's running request: "
         f"{len(got)} answered{' (' + ', '.join(got[:4]) + ')' if got else ''}; its stream "
-        f"{'came to its end' if attacked.finished else 'was cut off'}. {_told(stored)}",
+        f"{'came to its end' if attacked.finished else 'was cut off'}. {_told(kept)}",
         {"requests": len(answers), "answered": len(got), "events": attacked.events},
         f"A stream left alone {'came to its end' if alone else 'did not come to its end'}.",
         table=[{"request": what, "answer": status} for what, status in answers],
@@ -131,42 +134,62 @@ async def _reach(spy: Client, request: str) -> Sequence[tuple[str, int]]:
         ("POST", f"/responses/{request}/cancel", {}),
         ("POST", f"/completions/{request}/cancel", {}),
         ("POST", "/abort_requests", {"request_ids": [request]}),
-        ("POST", "/responses", {"model": "", "input": "Go on.", "previous_response_id": request}),
     )
     answers = []
     for method, path, body in tries:
-        sent = None if body is None else {**body}
-        if sent is not None and "model" in sent:
-            sent["model"] = spy.target.model
         try:
-            answer = await spy.send(method, path, sent)
+            answer = await spy.send(method, path, body)
         except httpx.HTTPError:
             continue
         answers.append((f"{method} {path.replace(request, 'ID')}", answer.status))
     return answers
 
 
-async def _stored(victim: Client, spy: Client) -> Mapping[str, int]:
-    """A response that the server was asked to keep, read by its owner and by the spy."""
+@dataclass(frozen=True)
+class Kept:
+    """A response that the server was asked to keep.
+
+    Args:
+        owner, stranger: the statuses of reading it.
+        continued: the stranger's request that went on from it had its tokens in the prompt.
+    """
+
+    owner: int
+    stranger: int
+    continued: bool
+
+    @property
+    def leaked(self) -> bool:
+        """Whether the stranger got anything of it."""
+        return self.stranger == OK or self.continued
+
+
+async def _stored(audit: Audit, victim: Client, spy: Client) -> Kept | None:
+    """One kept for the victim, read and continued by the spy; None where none are kept."""
+    kept = {"input": audit.words(KEPT_WORDS), "max_output_tokens": 16, "store": True}
+    short = {"input": "Go on.", "max_output_tokens": 16}
     try:
-        made = await victim.ask(
-            "/responses", {"input": "Salt.", "max_output_tokens": 16, "store": True}
-        )
+        made = await victim.ask(RESPONSES, kept)
         name = json.loads(made.body)["id"] if made.ok else None
         if name is None:
-            return {}
-        return {
-            "owner": (await victim.send("GET", f"/responses/{name}")).status,
-            "stranger": (await spy.send("GET", f"/responses/{name}")).status,
-        }
+            return None
+        owner = (await victim.send("GET", f"{RESPONSES}/{name}")).status
+        stranger = (await spy.send("GET", f"{RESPONSES}/{name}")).status
+        alone = await spy.ask(RESPONSES, short)
+        after = await spy.ask(RESPONSES, {**short, "previous_response_id": name})
+        more = (after.prompt_tokens or 0) - (alone.prompt_tokens or 0)
+        return Kept(owner, stranger, after.ok and alone.ok and more >= KEPT_WORDS)
     except (httpx.HTTPError, ValueError, KeyError, TypeError):
-        return {}
+        return None
 
 
-def _told(stored: Mapping[str, int]) -> str:
-    if stored.get("owner") != httpx.codes.OK:
+def _told(kept: Kept | None) -> str:
+    if kept is None or (kept.owner != OK and not kept.leaked):
         return "No responses are kept."
-    return f"A kept response was answered {stored['stranger']} to the stranger."
+    went = "could" if kept.continued else "could not"
+    return (
+        f"A kept response was answered {kept.stranger} to the stranger, who {went} go on from it."
+    )
 
 
 async def check_operators(audit: Audit) -> Check:

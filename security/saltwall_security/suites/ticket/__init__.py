@@ -24,7 +24,7 @@ from saltwall_security.suites.ticket.shots import TIMEOUT_S, Hit, Shot, fire, re
 from saltwall_security.suites.ticket.spied import Spied, spied_gateway
 from saltwall_security.suites.ticket.standing import CLAIM as STANDING
 from saltwall_security.suites.ticket.standing import check_standing
-from saltwall_security.target import Access, Tenant
+from saltwall_security.target import Access, Operator, Tenant
 
 CLAIMS = {
     "strangers": "Without a genuine ticket and seal the engine's port serves nothing",
@@ -69,14 +69,14 @@ async def run(audit: Audit) -> AsyncIterator[Check]:
         for name, claim in CLAIMS.items():
             yield Check(f"ticket/{name}", "G7", Verdict.INCONCLUSIVE, claim, f"{alive[1]}.")
         return
-    async for check in _unsealed(audit, alive):
+    async for check in unsealed(audit, alive):
         yield check
     operator = audit.target.operator
     if isinstance(operator, CommandLine):
         made = set[str]()
         try:
             async with spied_gateway(audit.target, operator) as spied:
-                async for check in _sealed(audit, operator, spied):
+                async for check in sealed(audit, operator, spied):
                     made.add(check.id)
                     yield check
         except AuditError as error:
@@ -89,7 +89,8 @@ async def run(audit: Audit) -> AsyncIterator[Check]:
     yield await _serves(audit)
 
 
-async def _unsealed(audit: Audit, alive: tuple[bool, str]) -> AsyncIterator[Check]:
+async def unsealed(audit: Audit, alive: tuple[bool, str]) -> AsyncIterator[Check]:
+    """What there is to be had at the doors without a genuine ticket."""
     target, url = audit.target, audit.target.engine_url or ""
     audit.say("the engine's port without a ticket")
     hits = await fire(url, doors.strangers(target, audit.rng))
@@ -106,11 +107,12 @@ async def _unsealed(audit: Audit, alive: tuple[bool, str]) -> AsyncIterator[Chec
         yield _check("control-secret", hits, await _with_secret(audit), advice=OPEN_PORT)
     else:
         yield _untested("control-secret", "the engine's control secret was not given")
-    yield await check_load(audit, None)
+    yield await check_load(audit)
     yield await check_request_ids(audit)
 
 
-async def _sealed(audit: Audit, operator: CommandLine, spied: Spied) -> AsyncIterator[Check]:
+async def sealed(audit: Audit, operator: Operator, spied: Spied) -> AsyncIterator[Check]:
+    """What there is to be had with genuine requests that went by."""
     url, tenants = audit.target.engine_url or "", audit.target.tenants
     audit.say("genuine requests, altered and moved")
 

@@ -37,15 +37,15 @@ class Spied:
     target: Target
     engine_name: str
     keys_file: Path
-    _recorder: Recorder = field(repr=False)
+    recorder: Recorder = field(repr=False)
 
     async def capture(self, tenant: Tenant, prompt: str, **fields: Any) -> Recorded:
         """As `record`, but the engine never sees it: the request is still to be used."""
-        self._recorder.holds = True
+        self.recorder.holds = True
         try:
             return await self._sent(tenant, prompt, fields)
         finally:
-            self._recorder.holds = False
+            self.recorder.holds = False
 
     async def record(self, tenant: Tenant, prompt: str, **fields: Any) -> Recorded:
         """Sends a completion as this tenant, and returns what the engine was sent for it.
@@ -58,7 +58,7 @@ class Spied:
     async def _sent(
         self, tenant: Tenant, prompt: str, fields: Mapping[str, Any], *, served: bool = False
     ) -> Recorded:
-        before = len(self._recorder.requests)
+        before = len(self.recorder.requests)
         client = Client(self.target, tenant)
         try:
             answer = await client.complete(prompt, **fields)
@@ -68,7 +68,7 @@ class Spied:
             await client.close()
         if served and not answer.ok:
             raise AuditError(f"the second gateway answered {answer.status} to {tenant.name}")
-        for request in reversed(self._recorder.requests[before:]):
+        for request in reversed(self.recorder.requests[before:]):
             if request.method == "POST" and request.header(SEAL_HEADER) and ticket_of(request):
                 return request
         raise AuditError("the gateway sends the engine neither ticket nor seal")
