@@ -2,8 +2,10 @@
 
 import secrets
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import httpx
 
@@ -105,9 +107,16 @@ async def _run_one(suite: Suite, audit: Audit) -> SuiteResult:
                 checks.append(check)
                 audit.say(f"{check.verdict}: {check.id}")
     except Exception as error:  # one suite's trouble must not hide what the others find
-        said = str(error) if isinstance(error, AuditError) else type(error).__name__
-        checks += _stopped(suite, said)
+        checks += _stopped(suite, _reason(error))
     return SuiteResult(suite, checks, time.monotonic() - began)
+
+
+def _reason(error: Exception) -> str:
+    """What an error says, if it is ours; otherwise its kind and place, for it may quote secrets."""
+    if isinstance(error, AuditError):
+        return str(error)
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__} in {Path(place.filename).name}, line {place.lineno}"
 
 
 def _stopped(suite: Suite, said: str) -> list[Check]:

@@ -24,7 +24,7 @@ async def holds(audit: Audit) -> AsyncIterator[Check]:
 async def breaks(audit: Audit) -> AsyncIterator[Check]:
     """One check that holds, and then a fault."""
     yield HELD
-    raise ZeroDivisionError
+    raise ValueError("sw_live_a_key")
 
 
 async def waits(audit: Audit) -> AsyncIterator[Check]:
@@ -47,6 +47,13 @@ def test_a_suite_that_breaks_leaves_doubt_about_all_it_is_about() -> None:
         ("G2", Verdict.INCONCLUSIVE),
     ]
     assert after.verdict is Verdict.HELD
+
+
+def test_a_fault_is_named_by_its_kind_and_place() -> None:
+    """Not in its own words, which may quote a key."""
+    (broken,) = ran(Suite("x", "X", ("G1",), breaks))
+    assert "ValueError in test_run.py, line" in broken.checks[-1].seen
+    assert "sw_live_a_key" not in broken.checks[-1].seen
 
 
 def test_what_a_suite_needs_and_does_not_get_is_named() -> None:

@@ -243,7 +243,7 @@ def list_suites(as_json: JsonOption = False) -> None:
             {
                 "suite": suite.name,
                 "guarantees": list(suite.guarantees),
-                "needs": sorted(suite.needs) or ["two tenants"],
+                "needs": sorted(suite.needs) or ["no target" if suite.offline else "two tenants"],
                 "share": f"{suite.share / whole:.0%}",
                 "what": suite.title,
             }

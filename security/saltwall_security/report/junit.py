@@ -68,7 +68,7 @@ def _all(check: CheckEntry) -> str:
     lines = [f"Claim: {check.claim}", f"Seen: {check.seen}"]
     lines += [f"Control: {check.control}"] if check.control else []
     lines += [f"{name} = {number(value)}" for name, value in check.figures.items()]
-    if check.advice and check.verdict in (Verdict.FAILED, Verdict.INCONCLUSIVE):
+    if check.advice and check.verdict is Verdict.FAILED:
         lines.append(check.advice)
     return _text("\n".join(lines))
 

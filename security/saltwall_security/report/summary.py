@@ -28,7 +28,7 @@ def _lines(report: Report) -> Iterator[str]:
             yield f"  {check.seen}"
             if check.control:
                 yield f"  Control: {check.control}"
-            if check.advice:
+            if check.advice and check.verdict is Verdict.FAILED:
                 yield f"  {check.advice}"
     yield ""
     yield f"{headline(report)}. {tested(report)}"
