@@ -105,6 +105,8 @@ class EnforcedQuotas:
         self._terms = wanted
         self._reserved = sum(terms.reserve for terms in wanted.values())
         self._section = section
+        while await self._call("saltwall_trim"):  # an idle engine takes no step that would
+            pass
 
     def _changes(self, wanted: Mapping[UUID, Terms]) -> list[tuple[UUID, Terms]]:
         """What the core must be told, lowered reserves first: their sum never passes the pool."""

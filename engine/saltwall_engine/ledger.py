@@ -48,7 +48,6 @@ class Account:
     """What one tenant holds, waits for and has been through. Only the `Ledger` moves blocks."""
 
     __slots__ = (
-        "backlogged",
         "cache",
         "ceiling",
         "evictable",
@@ -79,7 +78,6 @@ class Account:
         """Unfinished requests, and those of them that wait."""
         self.tokens = 0.0
         """The virtual token counter: tokens served, over the weight."""
-        self.backlogged = False
         self.stored = 0
         """How often blocks became cached."""
         self.hit_tokens = self.missed_tokens = 0
@@ -163,6 +161,10 @@ class Ledger:
     def supply(self) -> int:
         """Blocks that some tenant may take: free, or idle above their tenant's reserve."""
         return self.free + self.evictable
+
+    def limit(self, account: Account) -> int:
+        """The blocks that a request of the tenant can count on, whatever others do."""
+        return min(account.ceiling, self.total - self.reserved + account.reserve)
 
     def allowance(self, account: Account, hits: int = 0, ceiling: int | None = None) -> int:
         """How many blocks the tenant may pin now, `hits` of them idle ones that it found cached.

@@ -12,12 +12,15 @@ step's needs are known before it begins, so that it never comes to that:
 
 import time
 from heapq import heapify, heappop, heapreplace
+from itertools import islice
 from typing import Any
 
 from saltwall_engine.ledger import Account
+from saltwall_engine.waiting import URGENT_PER_STEP
 
-_URGENT_PER_STEP = 8
-_SLOT_LOOKS = 8
+_SLOT_LOOKS = 64
+_TURN_TOKENS = 1000.0
+"""What a tenant is served more than one that waits for a slot, before it is that one's turn."""
 
 
 def make_room(scheduler: Any) -> None:
@@ -30,7 +33,7 @@ def make_room(scheduler: Any) -> None:
     while _Room(scheduler).for_running():  # who gave way left tokens, which others now spend
         pass
     room = _Room(scheduler)
-    for line in list(waiting.urgent)[:_URGENT_PER_STEP]:
+    for line in list(islice(waiting.urgent, URGENT_PER_STEP)):
         room.for_waiting(line.account)
 
 
@@ -103,6 +106,7 @@ class _Room:
                 return
             self._give_way(victim, account)
         waiting.try_again(account)
+        scheduler.grant(account)
 
     def _passes_ceiling(self, account: Account) -> bool:
         if account.pinned + self.asked[account] <= account.ceiling:
@@ -178,27 +182,37 @@ def step_pins(scheduler: Any) -> dict[str, int]:
 def _for_slot(scheduler: Any) -> None:
     """Takes a slot from a tenant that has more than its share, for one with less that waits.
 
+    Where there are more tenants than slots, those with less than a slot each have one in turns.
     One that lacks blocks too is parked, or has them reclaimed first if it is below its reserve:
     whoever gives way for them leaves a slot as well.
     """
     waiting = scheduler.waiting
     per_weight = scheduler.max_num_active_reqs / waiting.weight
-
-    def entitled(account: Account) -> int:
-        return max(1, int(per_weight * account.weight))
-
     running: dict[Account, list[Any]] = {}
     for request in scheduler.running:
         running.setdefault(request.saltwall_holder.account, []).append(request)
-    victim = max(running, key=lambda account: len(running[account]) - entitled(account))
-    for head in waiting.upcoming(_SLOT_LOOKS):
+
+    def spare(account: Account) -> tuple[int, float]:
+        """Whole slots above the share, of which the first is everybody's, and with fractions."""
+        share, slots = per_weight * account.weight, len(running[account])
+        return slots - max(1, int(share)), slots - share
+
+    most = max(running, key=spare)
+    for head in waiting.heads(_SLOT_LOOKS):
         account = head.saltwall_holder.account
-        if account.running >= entitled(account):
+        lacks = per_weight * account.weight - account.running
+        if (account.running and lacks < 1) or not scheduler.admissible(head):
             continue
-        if scheduler.admissible(head) and len(running[victim]) > entitled(victim):
-            _preempt(scheduler, _newest(scheduler, running[victim]), account)
-            waiting.put_first(account)
-            return
+        whole, fraction = spare(most)
+        victim = most
+        if whole < 1 and (lacks < 1 or fraction <= 0):
+            above = [each for each in running if spare(each)[1] > 0]
+            victim = max(above, key=lambda each: each.tokens, default=account)
+            if victim.tokens - account.tokens < _TURN_TOKENS / victim.weight:
+                continue
+        _preempt(scheduler, _newest(scheduler, running[victim]), account)
+        waiting.put_first(account)
+        return
 
 
 def _newest(scheduler: Any, running: list[Any]) -> Any:

@@ -33,8 +33,8 @@ DECODE_COST = 2
 """What a decoded token counts beside a prefill token (VTC)."""
 OUTGROWN_S = 60.0
 """How long a preempted request that quotas have left no room for may wait for some (seconds)."""
-_UPCOMING = 8
-"""Waiting requests for which a step under contention keeps tokens."""
+_UPCOMING = 64
+"""Waiting requests for which a step under contention keeps tokens, at most."""
 _FAILURES_PER_PASS = 64
 """Lines that one step may find short of blocks or tokens."""
 _TRIM_PER_STEP = 200
@@ -165,12 +165,36 @@ class _Guarded(Scheduler):
                 account = request.saltwall_holder.account
                 left = request.num_tokens - request.num_computed_tokens
                 demands[account] = demands.get(account, 0) + left
-        if len(self.running) < self.max_num_active_reqs and self.connector is None:
-            for request in self.waiting.upcoming(_UPCOMING):
-                account = request.saltwall_holder.account
+        slots = self.max_num_active_reqs - len(self.running)
+        if slots > 0 and self.connector is None:
+            self._add_upcoming(demands, tokens, min(slots, _UPCOMING))
+        return Shares(tokens, demands)
+
+    def _add_upcoming(self, demands: dict[Account, int], tokens: int, most: int) -> None:
+        """Adds the prefill tokens of waiting requests whose blocks are there.
+
+        Tokens that are kept for a request that cannot have them would be nobody's.
+        """
+        pins: dict[Account, int] = {}
+        for request in self.waiting.upcoming(most):
+            account = request.saltwall_holder.account
+            blocks = self.blocks_for(request.num_tokens + self.num_lookahead_tokens)
+            before = pins.get(account)
+            if before is None and self.waiting.is_urgent(account):
+                fits = self._lacks(request) is None  # else room may be made, and tokens granted
+            elif before is None:
+                fits = self.admissible(request)
+            else:
+                fits = before + blocks <= self.ledger.allowance(account)
+            pins[account] = (before or 0) + (blocks if fits else self.ledger.total)
+            if fits and demands.get(account, 0) < tokens:
                 cached = super()._get_local_prefix_cache_hit(request)[1]
                 demands[account] = demands.get(account, 0) + request.num_tokens - cached
-        return Shares(tokens, demands)
+
+    def grant(self, account: Account) -> None:
+        """Room was made for the tenant's head: it is admitted, if with few tokens at first."""
+        if self.shares is not None:
+            self.shares.granted[account] = self.step_budget.least
 
     def decodes(self, request: Any, computed: int, new: int) -> bool:
         """Whether these `new` tokens of a request continue its output, not its prompt."""
@@ -190,8 +214,8 @@ class _Guarded(Scheduler):
         ):
             account.tokens += DECODE_COST * num_new_tokens / account.weight
             return num_new_tokens
-        shares = self.shares
-        if shares is not None and (share := shares.of(account)) < num_new_tokens:
+        shares, admitting = self.shares, request.status != RequestStatus.RUNNING
+        if shares is not None and (share := shares.of(account, admitting)) < num_new_tokens:
             if self.need_mamba_block_aligned_split:
                 size = self.cache_config.block_size
                 share = min(num_new_tokens, max(share // size * size, size))
@@ -201,9 +225,12 @@ class _Guarded(Scheduler):
         )
         if shares is not None:
             shares.spend(account, num_new_tokens)
+            if admitting:
+                shares.granted.pop(account, None)
         served = num_new_tokens
-        if request.status != RequestStatus.RUNNING:  # it is being admitted, and takes a slot
+        if admitting:  # it takes a slot
             served = max(served, self._slot_tokens)
+            self.waiting.compete(account)
         account.tokens += served / account.weight
         self._prefill_tokens += num_new_tokens
         return num_new_tokens
@@ -232,11 +259,6 @@ class _Guarded(Scheduler):
             blocks += need if most is None else min(need, most)
         return blocks
 
-    def limit(self, account: Account) -> int:
-        """The blocks that a request of the tenant can count on, whatever others do."""
-        ledger = self.ledger
-        return min(account.ceiling, ledger.total - ledger.reserved + account.reserve)
-
     def fit(self, request: Any) -> None:
         """Lowers what a new request may generate to what fits its tenant's share.
 
@@ -248,7 +270,7 @@ class _Guarded(Scheduler):
             request.num_prompt_tokens,
             request.max_tokens,
             not left_open,
-            self.limit(self.kv_cache_manager.block_pool.holder_of(request).account),
+            self.ledger.limit(self.kv_cache_manager.block_pool.holder_of(request).account),
             self._needs,
             self.num_lookahead_tokens,
         )
@@ -256,7 +278,7 @@ class _Guarded(Scheduler):
     def _fits_ever(self, request: Any) -> bool:
         """Whether a request that waits can still be served under the quotas of today."""
         whole = request.num_prompt_tokens + request.max_tokens - 1 + self.num_lookahead_tokens
-        if self._needs(whole) <= self.limit(request.saltwall_holder.account):
+        if self._needs(whole) <= self.ledger.limit(request.saltwall_holder.account):
             return True
         if not request.num_preemptions or not self.running:
             return False
@@ -325,10 +347,12 @@ class _Guarded(Scheduler):
             # The model runner must see a step without it before it comes back.
             self.waiting.sit_out(account)
             return False
-        if self.shares is not None and self.shares.of(account) <= 0:
+        if self.shares is not None and self.shares.of(account, admitting=True) <= 0:
             self.waiting.sit_out(account)
             return self._passed_over(self.shares.exhausted)
         if self.admissible(request):
+            self.waiting.admit(account)
+            self._outgrown.pop(request.request_id, None)
             return True
         if self.shares is not None:
             self.shares.give_up(account)
@@ -340,22 +364,26 @@ class _Guarded(Scheduler):
         What can never fit any more is finished with an error.
         """
         account = request.saltwall_holder.account
-        ceiling = account.old_ceilings.get(request.request_id)
-        most = self.blocks_for(request.num_tokens + self.num_lookahead_tokens)
         if request.num_preemptions or self._fits_ever(request):
-            if most <= self.ledger.allowance(account, 0, ceiling):
-                self.waiting.admit(account)
-                return True
-            pins, hits = self.predict(request)
-            if pins <= self.ledger.allowance(account, hits, ceiling):
-                self.waiting.admit(account)
+            lacks = self._lacks(request)
+            if lacks is None:
                 return True
             if self._fits_ever(request):
-                self.waiting.park(account, pins, hits)
+                self.waiting.park(account, *lacks)
                 return False
         self.waiting.sit_out(account)
         compat.fail(self, request, "the request no longer fits its tenant's quota")
         return False
+
+    def _lacks(self, request: Any) -> tuple[int, int] | None:
+        """The blocks that a waiting request pins, and its idle hits, if they are not there now."""
+        account = request.saltwall_holder.account
+        ceiling = account.old_ceilings.get(request.request_id)
+        most = self.blocks_for(request.num_tokens + self.num_lookahead_tokens)
+        if most <= self.ledger.allowance(account, 0, ceiling):
+            return None
+        pins, hits = self.predict(request)
+        return (pins, hits) if pins > self.ledger.allowance(account, hits, ceiling) else None
 
     def _passed_over(self, finished: bool = False) -> bool:
         """Bounds what one pass may cost; who is not tried in it is so in the next."""

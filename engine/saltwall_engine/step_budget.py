@@ -43,13 +43,14 @@ class StepBudget:
         # Sums over steps with prefill, of 1, tokens x and milliseconds y; one to begin with.
         x, y = float(min(_FIRST_TOKENS, most)), target_ms
         self._n, self._x, self._y, self._xx, self._xy = 1.0, x, y, x * x, x * y
-        self._without_ms = 0.1 * target_ms
+        self._without_ms: float | None = None
         """What steps without prefill take: decodes alone must not wear the other sums away."""
 
     def _line(self) -> tuple[float, float]:
         """The estimated fixed time of a step and the time of a token (milliseconds)."""
-        n = self._n * (1 + _ANCHOR)
-        mean_x, mean_y = self._x / n, (self._y + self._n * _ANCHOR * self._without_ms) / n
+        anchor = 0.0 if self._without_ms is None else self._n * _ANCHOR
+        n = self._n + anchor
+        mean_x, mean_y = self._x / n, (self._y + anchor * (self._without_ms or 0.0)) / n
         spread = self._xx / n - mean_x**2
         share = self._y / self._x
         token = (self._xy / n - mean_x * mean_y) / spread if spread > 0 else share
@@ -63,8 +64,8 @@ class StepBudget:
         base, token = self._line()
         fit = max(self.target_ms - base, min(base, self.target_ms) / 2) / token
         self._steps += 1
-        if not self._steps % 4:  # steps that differ tell the two times apart
-            fit /= 2
+        if not self._steps % 4:  # steps that differ tell the two times apart, also at the least
+            fit = 2 * max(fit, self.least) if fit < 2 * self.least else fit / 2
         return int(max(self.least, min(fit, self.most)))
 
     def observe(self, began: float, prefill: int) -> None:
@@ -82,7 +83,8 @@ class StepBudget:
         base, token = self._line()
         took = min(took, 3 * (base + token * prefill))  # one odd step in doubt
         if prefill < self.least:
-            self._without_ms += (1 - _MEMORY) * (took - self._without_ms)
+            before = took if self._without_ms is None else self._without_ms
+            self._without_ms = before + (1 - _MEMORY) * (took - before)
             return
         self._n = self._n * _MEMORY + 1
         self._x = self._x * _MEMORY + prefill
@@ -105,6 +107,8 @@ class Shares:
             demands: the prefill tokens that each tenant has to compute, as far as known.
         """
         self.spare = tokens
+        self.granted: dict[Account, int] = {}
+        """What a tenant's next request may have to be admitted with, whatever its share is."""
         self._shares: dict[Account, int] = {}
         for account in sorted(demands, key=lambda account: (account.tokens, account.running)):
             self._shares[account] = share = min(demands[account], self.spare)
@@ -116,9 +120,14 @@ class Shares:
         other._shares = dict(self._shares)
         return other
 
-    def of(self, account: Account) -> int:
-        """What the tenant may still compute in this step."""
-        return self._shares.get(account, 0) + self.spare
+    def of(self, account: Account, admitting: bool = False) -> int:
+        """What the tenant may still compute in this step.
+
+        Args:
+            admitting: for a request that does not run yet.
+        """
+        own = self._shares.get(account, 0) + self.spare
+        return max(own, self.granted.get(account, 0)) if admitting else own
 
     def spend(self, account: Account, tokens: int) -> None:
         """Takes tokens that are computed for the tenant, from its own first."""

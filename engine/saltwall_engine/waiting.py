@@ -8,10 +8,12 @@ OSDI 2024). A line that lacks blocks is parked, and costs nothing until some are
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
-from heapq import heapify, heappop, heappush, heapreplace
+from heapq import heappop, heappush, heapreplace
+from itertools import islice, zip_longest
 from typing import Any
 
 from vllm.v1.core.sched.request_queue import RequestQueue, SchedulingPolicy
+from vllm.v1.request import RequestStatus
 
 from saltwall_engine.ledger import Account
 from saltwall_engine.pool import OwnedBlockPool
@@ -19,22 +21,37 @@ from saltwall_engine.pool import OwnedBlockPool
 PROBES_PER_STEP = 64
 """Parked lines that are looked at in one step: a bound on its cost, not on who gets served."""
 
+URGENT_PER_STEP = 8
+"""Lines that blocks are reclaimed for in one step; the others wait for a later one."""
+
 RECENT_S = 60.0
 """How long a tenant that has no more work still counts as one who may be back (seconds)."""
+_HEAD_LOOKS = 8
+"""Requests of one line that are looked at for one that is able to run."""
+_FLOOR_LOOKS = 64
+"""Lines that are looked at for the least counter: a heap's first entries are among its least."""
 _RECLAIM_PASSES = 16
-"""How often a parked line below its reserve is looked at whatever is known of the pool (passes)."""
+"""How often a parked line is looked at whatever is free, if its tenant is below its reserve, or
+quotas may have outgrown its head (passes)."""
+
+
+def _able(request: Any) -> bool:
+    """Whether a waiting request waits for its turn alone, and not for a grammar, say."""
+    return request.status in (RequestStatus.WAITING, RequestStatus.PREEMPTED)
 
 
 class Line:
     """One tenant's waiting requests."""
 
-    __slots__ = ("account", "listed", "parked", "requests", "sits_out", "urgent")
+    __slots__ = ("account", "listed", "parked", "requests", "serial", "sits_out", "urgent")
 
     def __init__(self, account: Account) -> None:
         self.account = account
         self.requests: OrderedDict[str, Any] = OrderedDict()
         self.listed = False
         """It stands in the heap of lines that can be served, or sits out and will again."""
+        self.serial = 0
+        """Of its entry there."""
         self.parked: tuple[int, int, int] | None = None
         """Pins that its head needs, hits among them, and `Account.stored` by then."""
         self.urgent = False
@@ -63,13 +80,13 @@ class TenantQueue(RequestQueue):
         self.urgent: OrderedDict[Line, None] = OrderedDict()
         self._sitting: list[Line] = []
         self._emptied: list[Line] = []
-        self._backlogged: list[tuple[float, int, Account]] = []
-        self._last_served = 0.0
+        self._most = 0.0
+        self._admitted = 0.0
+        self._live: dict[Account, None] = {}
         self._left: OrderedDict[Account, float] = OrderedDict()
         self._clock = clock
-        self.tenants = 0
-        """Tenants with unfinished requests, and the sum of their weights."""
         self.weight = 0.0
+        """Of the tenants with unfinished requests, together."""
         self._serial = 0
         self._size = 0
         self._pass = 1
@@ -102,9 +119,15 @@ class TenantQueue(RequestQueue):
             line, _ = self._parked.popitem(last=False)
             pins, hits, stored = line.parked  # type: ignore[misc]
             account = line.account
-            below = account.pinned < account.reserve and not self._pass % _RECLAIM_PASSES
-            fits = self._pool.ledger.allowance(account, hits) >= pins
-            if fits or below or stuck or account.stored != stored:
+            head = self._head(line)
+            due = not self._pass % _RECLAIM_PASSES and (
+                account.pinned < account.reserve
+                or head.num_preemptions
+                or pins > self._pool.ledger.limit(account)
+            )
+            ceiling = account.old_ceilings.get(head.request_id)
+            fits = self._pool.ledger.allowance(account, hits, ceiling) >= pins
+            if fits or due or stuck or account.stored != stored:
                 line.parked = None
                 self._list(line)
             else:
@@ -175,7 +198,7 @@ class TenantQueue(RequestQueue):
         if line.listed or line.parked is not None or line.urgent or not line.requests:
             return
         line.listed = True
-        self._serial += 1
+        line.serial = self._serial = self._serial + 1
         heappush(self._ready, (line.account.tokens, self._serial, line))
 
     def _next(self) -> Line | None:
@@ -184,13 +207,15 @@ class TenantQueue(RequestQueue):
         first = self._first
         if first is not None and first.requests and first.sits_out != self._pass:
             return first
-        for line in self.urgent:
+        for line in islice(self.urgent, URGENT_PER_STEP):
             if line.sits_out != self._pass:
                 return line
         ready = self._ready
         while ready:
             tokens, serial, line = ready[0]
-            if not line.requests or line.parked is not None or line.urgent:
+            if serial != line.serial:  # it has another entry
+                heappop(ready)
+            elif not line.requests or line.parked is not None or line.urgent:
                 heappop(ready)
                 line.listed = False
             elif line.sits_out == self._pass:
@@ -202,23 +227,42 @@ class TenantQueue(RequestQueue):
                 return line
         return None
 
-    def upcoming(self, most: int) -> list[Any]:
+    @property
+    def tenants(self) -> int:
+        """How many tenants have unfinished requests."""
+        return len(self._live)
+
+    def heads(self, most: int) -> list[Any]:
         """The heads of about the `most` lines that come next, without a look at all lines."""
+        return self.upcoming(most, deep=False)
+
+    def upcoming(self, most: int, *, deep: bool = True) -> list[Any]:
+        """About the `most` requests that come next: each line's first one, then their second ones.
+
+        Args:
+            deep: more than the first ones, where these are fewer.
+        """
+        depth = most if deep else 1
+        levels = zip_longest(*(islice(x.requests.values(), depth) for x in self._upcoming(most)))
+        able = (r for level in levels for r in level if r is not None and _able(r))
+        return list(islice(able, most))
+
+    def _upcoming(self, most: int) -> list[Line]:
         # The first entries of a heap are among its least, and the least is the very first.
         ready = (line for _, _, line in self._ready[: 4 * most])
-        lines = dict.fromkeys((*self.urgent, *ready))
+        lines = dict.fromkeys((*islice(self.urgent, URGENT_PER_STEP), *ready))
         able = [
             line
             for line in lines
             if line.requests and line.parked is None and line.sits_out != self._pass
         ]
         able.sort(key=lambda line: (not line.urgent, line.account.tokens))
-        return [self._head(line) for line in able[:most]]
+        return able
 
-    # Who is backlogged, for lifting a tenant that returns.
+    # Counters: neither credit nor debt comes of times in which a tenant did not compete.
 
     def arrive(self, account: Account) -> None:
-        """Counts a new request; a tenant that had none waiting is lifted to the backlogged ones.
+        """Counts a new request; a tenant that had none waiting is lifted to those that compete.
 
         What runs does not keep a counter low: or else one long generation would save up credit.
         """
@@ -227,30 +271,44 @@ class TenantQueue(RequestQueue):
         account.live += 1
         if account.live == 1:
             self._left.pop(account, None)
-            self.tenants += 1
+            self._live[account] = None
             self.weight += account.weight
 
+    def compete(self, account: Account) -> None:
+        """A request of the tenant's is being admitted, at the least counter of all that could be.
+
+        So a counter below that of the last one was left behind by a line that could not be served:
+        it waited for its own ceiling, or for a grammar. That earns nothing (start-time fair
+        queueing, SIGCOMM 1996).
+        """
+        account.tokens = self._admitted = max(account.tokens, self._admitted)
+
     def _floor(self) -> float:
-        """The least counter of a tenant that waits, or that of the last one that did."""
-        backlogged = self._backlogged
-        while backlogged:
-            tokens, serial, account = backlogged[0]
-            if not account.waiting:
-                heappop(backlogged)
-                account.backlogged = False
-            elif tokens < account.tokens:
-                heapreplace(backlogged, (account.tokens, serial, account))
-            else:
-                return account.tokens
-        return self._last_served
+        """The least counter of the tenants that compete; where none does, the highest of all.
+
+        Nobody is owed what others were given while nobody waited.
+        """
+        lines = (*self._sitting, *(line for _, _, line in self._ready[:_FLOOR_LOOKS]))
+        least = min(
+            (line.account.tokens for line in lines if self._competes(line)),
+            default=None,
+        )
+        if least is None:
+            self._most = max(self._most, *(account.tokens for account in self._live), 0.0)
+            return self._most
+        return least
+
+    def _competes(self, line: Line) -> bool:
+        return bool(line.requests) and line.parked is None and _able(self._head(line))
 
     def leave(self, account: Account) -> None:
         """Counts a request that finished."""
         account.live -= 1
         if not account.live:
             self._left[account] = self._clock()
-            self.tenants -= 1
-            self.weight = self.weight - account.weight if self.tenants else 0.0
+            self._most = max(self._most, account.tokens)
+            del self._live[account]
+            self.weight = self.weight - account.weight if self._live else 0.0
 
     @property
     def contended(self) -> bool:
@@ -270,12 +328,8 @@ class TenantQueue(RequestQueue):
         if lead > 0:
             account.tokens = floor + lead * before / account.weight
             line = self._lines.get(account)
-            if line is not None and line.listed:  # an entry that is too late is not found
-                self._ready = [entry for entry in self._ready if entry[2] is not line]
-                heapify(self._ready)
-                if line in self._sitting:
-                    self._sitting.remove(line)
-                line.listed = False
+            if line is not None and line.listed and line not in self._sitting:
+                line.listed = False  # its entry would be too late
                 self._list(line)
 
     # vLLM's interface.
@@ -346,14 +400,20 @@ class TenantQueue(RequestQueue):
                 self._remove(line, request)
                 self._unpark(line)
 
+    def is_urgent(self, account: Account) -> bool:
+        """Whether blocks are being reclaimed for the tenant's head."""
+        return self._lines[account].urgent
+
     def of(self, account: Account) -> list[Any]:
         """One tenant's waiting requests, in order."""
         line = self._lines.get(account)
         return list(line.requests.values()) if line is not None else []
 
     def head(self, account: Account) -> Any:
-        """The first of a tenant's waiting requests, of which there must be one."""
-        return self._head(self._lines[account])
+        """The first of a tenant's waiting requests that is able to run, or else the first."""
+        line = self._lines[account]
+        able = filter(_able, islice(line.requests.values(), _HEAD_LOOKS))
+        return next(able, None) or self._head(line)
 
     def __bool__(self) -> bool:
         return self._next() is not None
@@ -391,12 +451,6 @@ class TenantQueue(RequestQueue):
     def _count(self, account: Account, requests: int) -> None:
         self._size += requests
         account.waiting += requests
-        if not account.waiting:
-            self._last_served = account.tokens
-        elif not account.backlogged:
-            account.backlogged = True
-            self._serial += 1
-            heappush(self._backlogged, (account.tokens, self._serial, account))
 
     def check_integrity(self) -> None:
         """Raises:
@@ -404,7 +458,7 @@ class TenantQueue(RequestQueue):
         """
         if self._size != sum(len(line.requests) for line in self._lines.values()):
             raise AssertionError("the number of waiting requests is off")
-        ready = [line for _, _, line in self._ready] + self._sitting
+        ready = [line for _, serial, line in self._ready if serial == line.serial] + self._sitting
         for line in self._lines.values():
             if line.account.waiting != len(line.requests):
                 raise AssertionError(f"{line.account.tenant}: the waiting are miscounted")

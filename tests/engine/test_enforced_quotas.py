@@ -1,7 +1,7 @@
 """Quotas reach the ledger in blocks, and a refusal of them leaves all else in force."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
@@ -113,6 +113,16 @@ async def test_a_tenant_that_is_no_longer_named_has_the_default_again(rig: Rig) 
     assert await rig.put(policy(Quotas(2, {GLOBEX: quota("100%")}))) == {"epoch": 2}
     assert rig.terms(ACME) == DEFAULT
     assert rig.terms(GLOBEX)[0] == BLOCKS
+
+
+async def test_lowered_ceilings_are_in_force_on_an_idle_engine(rig: Rig) -> None:
+    """Of several tenants at once, without a step: what they hold above them is evicted."""
+    for number, tenant in enumerate((ACME, GLOBEX)):
+        rig.core.serve(rig.core.request([number] * 20 * 16, grant(tenant)))
+    section = Quotas(1, {ACME: quota("0", "3 blocks"), GLOBEX: quota("0", "4 blocks")})
+    await rig.put(policy(section))
+    ledger = rig.core.scheduler.ledger
+    assert (ledger.account(ACME).held, ledger.account(GLOBEX).held) == (3, 4)
 
 
 async def test_only_what_changed_is_told(rig: Rig) -> None:
@@ -233,7 +243,7 @@ async def test_a_request_can_count_on_what_the_reserves_of_others_leave(rig: Rig
     limits = {tenant: rig.state.quotas.limit(tenant) for tenant in (ACME, GLOBEX, nobody)}
     assert limits == {ACME: 50, GLOBEX: 20, nobody: 10}
     scheduler = rig.core.scheduler
-    assert limits == {t: scheduler.limit(scheduler.ledger.account(t)) for t in limits}
+    assert limits == {t: scheduler.ledger.limit(scheduler.ledger.account(t)) for t in limits}
 
 
 async def test_while_quotas_are_applied_those_before_count(rig: Rig, monkeypatch: Any) -> None:
@@ -270,7 +280,7 @@ async def test_any_change_that_fits_is_taken_whatever_failed_before(
 
     ledger, calls = Ledger(BLOCKS), iter(range(1000))
 
-    async def call(_name: str, changes: list[Any]) -> None:
+    async def call(_name: str, changes: Sequence[Any] = ()) -> None:
         for tenant, reserve, ceiling, weight, store in changes:
             if next(calls) in failures:
                 raise RuntimeError

@@ -141,6 +141,28 @@ def test_a_raised_weight_does_not_hold_its_tenant_up(make_core: MakeCore) -> Non
     assert steps_until(core, request.is_finished, 15) <= 15
 
 
+def test_changed_weights_do_not_cost_a_look_at_all_that_wait(
+    make_core: MakeCore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One entry is added for each; the outdated ones are met when their turn comes."""
+    from saltwall_engine import waiting
+
+    core = make_core(running=2, blocks=200)
+    tenants = [UUID(int=1000 + number) for number in range(50)]
+    for number, tenant in enumerate(tenants):
+        add(core, tenant, number, 1)
+        core.scheduler.ledger.account(tenant).tokens = 100.0 + number
+    core.step()
+    pushed: list[Any] = []
+    push = waiting.heappush
+    monkeypatch.setattr(waiting, "heappush", lambda *args: pushed.append(args) or push(*args))
+    core.scheduler.set_quotas([(tenant, Quota(weight=2.0)) for tenant in tenants[10:20]])
+    assert len(pushed) <= 10
+    core.scheduler.check_integrity()
+    served = [core.scheduler.ledger.account(tenant) for tenant in tenants]
+    steps_until(core, lambda: not any(account.live for account in served), 200)
+
+
 def test_a_preemption_storm_costs_no_more_looks_than_victims(make_core: MakeCore) -> None:
     """256 requests that cross a block boundary at once are looked at a few times, not 256."""
     core = make_core(running=256, blocks=256 + 41, step_tokens=4096)

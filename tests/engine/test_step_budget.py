@@ -55,6 +55,19 @@ def test_a_fixed_time_above_the_target_does_not_stop_prefill() -> None:
     assert 60 <= max(budget.tokens() for _ in range(4)) <= 200
 
 
+@pytest.mark.parametrize("base_ms", [80.0, 100.0, 150.0])
+def test_the_budget_finds_out_of_its_least_without_a_step_of_decodes(base_ms: float) -> None:
+    """Steps of one size tell nothing of what a token costs: some are larger, to learn it."""
+    clock = Clock()
+    budget = StepBudget(100.0, least=16, most=8192, clock=clock)
+    for _ in range(400):
+        tokens, began = budget.tokens(), clock.now
+        clock.now += (base_ms + tokens * 0.2) / 1000
+        budget.observe(began, tokens)
+    ideal = max(100.0 - base_ms, min(base_ms, 100.0) / 2) / 0.2
+    assert 0.8 * ideal <= max(budget.tokens() for _ in range(4)) <= 1.2 * ideal
+
+
 def test_a_step_always_computes_something() -> None:
     """On a machine too slow for the target, prompts still advance by the least that is sensible."""
     clock = Clock()

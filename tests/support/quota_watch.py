@@ -61,7 +61,7 @@ class Watch:
         scheduler, account = self.engine.scheduler, request.saltwall_holder.account
         assert not scheduler._scheduling, "stock preempts in its own loop"
         slots = scheduler.max_num_active_reqs * account.weight / scheduler.waiting.weight
-        borrows = account.pinned > account.reserve or account.running > max(1, slots)
+        borrows = account.pinned > account.reserve or account.running > slots
         self._preempt(request, *args, **kwargs)
         self._gave_way.add(request.request_id)
         self.seen["preemptions"] += 1
