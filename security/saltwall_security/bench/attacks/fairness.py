@@ -1,0 +1,132 @@
+"""Attacks on a tenant's turn: others fill the queue, the slots or the pool before it comes."""
+
+import random
+from collections.abc import Callable
+from typing import NamedTuple
+
+from saltwall_security.bench.bench import Bench
+from saltwall_security.bench.clock import FAST_TOKEN_S
+from saltwall_security.bench.dialect import Quota
+from saltwall_security.bench.engine import Engine, Job, Refused
+from saltwall_security.bench.sighting import Prompts, Sighting
+
+VICTIM, OTHERS = "victim", ("other-1", "other-2")
+BLOCKED_STEPS = 3
+"""Steps that a request may wait for which there is everything that it needs."""
+PATIENCE = 6
+"""Steps that a request within its tenant's reserve may wait, while room is reclaimed for it."""
+_MOST = 60
+
+
+def head_of_line(bench: Bench, rng: random.Random, asynchronous: bool) -> Sighting:
+    """Requests that cannot be served wait; does a small one of another tenant wait behind them?"""
+    ceiling, pool = (
+        _behind(bench, rng, asynchronous, blocks=96, first=9, blocked=10, quota=Quota(ceiling=16)),
+        _behind(bench, rng, asynchronous, blocks=60, first=36, blocked=40, quota=Quota()),
+    )
+    return Sighting(
+        max(ceiling.steps, pool.steps) > BLOCKED_STEPS,
+        f"made a small request wait {ceiling.steps} steps behind requests that wait for their own "
+        f"tenant's ceiling, and {pool.steps} behind some that are too large for now",
+        {"wait_behind_ceiling_steps": ceiling.steps, "wait_behind_large_steps": pool.steps},
+        control=None if pool.staged else False,
+    )
+
+
+class _Wait(NamedTuple):
+    """Steps that a request waited for, and whether others did all the time."""
+
+    steps: int
+    staged: bool
+
+
+def _behind(
+    bench: Bench,
+    rng: random.Random,
+    asynchronous: bool,
+    *,
+    blocks: int,
+    first: int,
+    blocked: int,
+    quota: Quota,
+) -> _Wait:
+    """Has the victim wait behind another tenant's requests, which lack blocks."""
+    prompts = Prompts(rng)
+    engine = bench.engine(
+        blocks=blocks, step_tokens=2048, asynchronous=asynchronous, quotas={"bulk": quota}
+    )
+    runner = "bulk" if quota.ceiling is not None else "runner"
+    engine.submit(runner, prompts.fresh(first), 70)
+    engine.step()
+    engine.step()
+    before = [engine.submit("bulk", prompts.fresh(blocked), 10) for _ in range(3)]
+    engine.step()
+    job = engine.submit(VICTIM, prompts.fresh(rng.randint(1, 3)), 2)
+    steps = _wait(engine, job, lambda: None)
+    return _Wait(steps, all(isinstance(other, Job) and other.first is None for other in before))
+
+
+def _wait(engine: Engine, job: Job | Refused, busy: Callable[[], None]) -> int:
+    """Steps until a request is first scheduled, and then ends; `_MOST` if it is not."""
+    if isinstance(job, Refused):
+        return _MOST
+    while job.first is None and job.waited(engine.steps) < _MOST:
+        busy()
+        engine.step()
+    waited = job.waited(engine.steps) - 1 if job.first is not None else _MOST
+    for _ in range(_MOST):
+        if waited == _MOST or not engine.alive(job):
+            break
+        busy()
+        engine.step()
+    return max(waited, 0)
+
+
+def starvation(bench: Bench, rng: random.Random, asynchronous: bool) -> Sighting:
+    """A victim sends one request after the other, while others always have a hundred waiting."""
+    waits = {
+        "queue": _flooded(
+            bench, rng, asynchronous, output=1, slots=8, blocks=96, token_s=FAST_TOKEN_S
+        ),
+        "steps": _flooded(bench, rng, asynchronous, output=1, slots=8, blocks=96),
+        "slots": _flooded(bench, rng, asynchronous, output=120, slots=8, blocks=160),
+        "blocks": _flooded(bench, rng, asynchronous, output=120, slots=32, blocks=60),
+    }
+    return Sighting(
+        any(wait.steps > PATIENCE for wait in waits.values()),
+        "made the victim wait at most "
+        + ", ".join(f"{wait.steps} steps with the {what} full" for what, wait in waits.items()),
+        {f"longest_wait_{what}_steps": wait.steps for what, wait in waits.items()},
+        control=None if all(wait.staged for wait in waits.values()) else False,
+    )
+
+
+def _flooded(
+    bench: Bench, rng: random.Random, asynchronous: bool, *, output: int, **shape: float
+) -> _Wait:
+    """The longest of the victim's waits."""
+    prompts = Prompts(rng)
+    engine = bench.engine(asynchronous=asynchronous, quotas={VICTIM: Quota(reserve=24)}, **shape)
+    waiting: list[Job] = []
+
+    def busy() -> None:
+        waiting[:] = [job for job in waiting if job.first is None]
+        while len(waiting) < 100:
+            job = engine.submit(rng.choice(OTHERS), prompts.fresh(rng.randint(2, 4)), output)
+            if isinstance(job, Refused):
+                return
+            waiting.append(job)
+
+    for _ in range(12):
+        busy()
+        engine.step()
+    longest, staged = 0, True
+    for _ in range(5):
+        longest = max(longest, _wait(engine, engine.submit(VICTIM, prompts.fresh(4), 3), busy))
+        staged = staged and len(waiting) > 50
+        if longest == _MOST:
+            break
+        for _ in range(4):
+            busy()
+            engine.step()
+    return _Wait(longest, staged)

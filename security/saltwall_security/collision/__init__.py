@@ -1,0 +1,1 @@
+"""Block hashes attacked without a server: their encoding, their digest, and weaker choices."""
