@@ -25,6 +25,7 @@ from saltwall_tenants.wire import EngineKeys
 
 STOCK = "stock"
 OUR_SCHEDULER = "saltwall_engine.scheduler:scheduler_class"
+STOCK_SCHEDULER = "vllm.v1.core.sched.scheduler:Scheduler"
 LETTERS = "abc"
 """One temporary tenant each: a victim, an attacker, and a bystander."""
 
@@ -109,6 +110,7 @@ def stock(given: Given, note: Note) -> Iterator[Target]:
             engine_url=server.url,
             files=[server.log],
             engine_pid=server.pid,
+            scheduler=STOCK_SCHEDULER,
             label=given.label or "stock vLLM",
         )
 
@@ -145,6 +147,7 @@ def _here(given: Given) -> Target:
         engine_pid=_pid(settings.home),
         scheduler=OUR_SCHEDULER if importlib.util.find_spec("vllm") else None,
         label="Saltwall",
+        admin_url=welcome.admin_url(settings),
     )
 
 
@@ -173,11 +176,8 @@ def _look(url: str, home: Path) -> None:
 
 
 def _traces(settings: Settings) -> list[Path]:
-    database = sqlite_path(settings.database_url)
-    found = [settings.home / "logs"]
-    if database is not None:
-        found += [database, *(database.with_name(f"{database.name}{end}") for end in ("-wal",))]
-    return [path for path in found if path.exists()]
+    places = (settings.home / "logs", sqlite_path(settings.database_url))
+    return [path for path in places if path is not None and path.exists()]
 
 
 def _pid(home: Path) -> int | None:
