@@ -75,9 +75,9 @@ class BlockPool:
             self._pin(key)
         for _ in range(new):
             self._take(owner)
+            mine.pinned += 1
         for key in keys[cached:]:
             self.pins[key] = self.pins.get(key, 0) + 1
-        mine.pinned += new
         return cached
 
     def unpin(self, owner: str, keys: list[Key], more: int) -> None:

@@ -1,0 +1,99 @@
+"""The quota suite finds every limit that is not kept, and none where all are."""
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any
+
+import pytest
+from quota_server import QuotaServer, Unbounded
+
+from saltwall_security.check import Check, Verdict
+from saltwall_security.suite import Audit
+from saltwall_security.suites.quota import SUITE, books, limits, promises, stage
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What never comes is not waited for."""
+    monkeypatch.setattr(limits, "LIVE_WITHIN_S", 0.2)
+    monkeypatch.setattr(stage, "LIVE_WITHIN_S", 0.2)
+    monkeypatch.setattr(promises, "MISFIT_WITHIN_S", 0.2)
+    monkeypatch.setattr(books, "ZERO_WITHIN_S", 0.2)
+    monkeypatch.setattr(books, "LONG", 40)
+
+
+async def audited(server: QuotaServer) -> Mapping[str, Check]:
+    """All of the suite's checks, by name."""
+    async with server.running(), Audit(server.target(), "1", 60, lambda _: None) as audit:
+        return {check.id.partition("/")[2]: check async for check in SUITE.run(audit)}
+
+
+Part = Callable[[stage.Stage], AsyncIterator[Check]]
+
+
+async def examined(server: QuotaServer, part: Part) -> Mapping[str, Check]:
+    """The checks of one part."""
+    async with server.running(), Audit(server.target(), "1", 60, lambda _: None) as audit:
+        operator: Any = audit.target.operator
+        async with stage.staged(audit, operator) as at:
+            return {check.id.partition("/")[2]: check async for check in part(at)}
+
+
+async def misfit(at: stage.Stage) -> AsyncIterator[Check]:
+    yield await promises.check_misfit(at)
+
+
+async def accounting(at: stage.Stage) -> AsyncIterator[Check]:
+    yield await books.check_books(at)
+
+
+async def test_kept_limits_hold() -> None:
+    """Every check holds on a server that keeps what it is told."""
+    checks = await audited(QuotaServer())
+    assert {name: check.seen for name, check in checks.items() if check.verdict != "held"} == {}
+    assert checks.keys() == {"ceiling", "reported", "misfit", "oversold", "reserve", "accounting"}
+
+
+async def test_cached_blocks_beyond_the_ceiling_are_found() -> None:
+    """A ceiling that counts only what requests pin is no ceiling."""
+    server = QuotaServer()
+    server.pool = Unbounded(server.blocks, True)
+    checks = await examined(server, limits.check_limits)
+    assert checks["ceiling"].verdict is Verdict.FAILED
+
+
+@pytest.mark.parametrize(
+    ("defect", "part", "check"),
+    [
+        ("lowered ceilings evict nothing", limits.check_limits, "ceiling"),
+        ("deleted ceilings stay", limits.check_limits, "reported"),
+        ("reports stand still", limits.check_limits, "reported"),
+        ("misfits wait", misfit, "misfit"),
+        ("promises too much", promises.check_promises, "oversold"),
+        ("aborts keep their blocks", accounting, "accounting"),
+    ],
+)
+async def test_a_defect_is_found(defect: str, part: Part, check: str) -> None:
+    """By the check whose claim it breaks."""
+    checks = await examined(QuotaServer(defect=defect), part)
+    assert checks[check].verdict is Verdict.FAILED, checks[check].seen
+
+
+async def test_a_reserve_that_is_not_kept_is_found() -> None:
+    """A flood evicts what the tenant has cached within it."""
+    checks = await examined(QuotaServer(keeps=False), promises.check_promises)
+    assert checks["reserve"].verdict is Verdict.FAILED
+
+
+async def test_a_pool_too_small_to_go_beyond_the_ceiling_tells_nothing() -> None:
+    """Where not even a tenant without a ceiling can hold more, ceilings are not seen to hold."""
+    checks = await examined(QuotaServer(blocks=22), limits.check_limits)
+    assert checks["ceiling"].verdict is Verdict.INCONCLUSIVE
+
+
+async def test_without_cached_tokens_nothing_is_measured() -> None:
+    """What the platform says of itself is no measurement; the books can be read still."""
+    checks = await audited(QuotaServer(shown=False))
+    verdicts = {name: check.verdict for name, check in checks.items()}
+    for name in ("ceiling", "reported", "reserve"):
+        assert verdicts[name] is Verdict.INCONCLUSIVE
+    assert verdicts["accounting"] is Verdict.HELD

@@ -1,0 +1,201 @@
+"""A `BlockServer` with ceilings, salts and suspension, and the one defect that a test asks for."""
+
+import asyncio
+import json
+import math
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from block_server import BLOCK, CONTROL, Account, BlockOperator, BlockPool, BlockServer
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+
+from saltwall_security.errors import AuditError
+from saltwall_security.target import Target, Tenant
+
+
+@dataclass
+class QuotaServer(BlockServer):
+    """As `BlockServer`; answers one-word tokens, and ends them with a reason.
+
+    Args:
+        defect: "" for none, else one of those that the methods below look for.
+    """
+
+    blocks: int = 160
+    keys: dict[str, str] | None = field(
+        default_factory=lambda: {"key-one": "one", "key-two": "two"}
+    )
+    defect: str = ""
+    suspended: set[str] = field(default_factory=set)
+    grace: dict[str, bool] = field(default_factory=dict)
+    """By tenant, whether what runs under an older salt may run on."""
+    told: dict[str, tuple[int, float]] = field(default_factory=dict)
+    """By tenant, the reserve and ceiling that usage tells."""
+
+    def target(self, operated: bool = True, told: bool = True) -> Target:
+        from dataclasses import replace
+
+        target = super().target(False, told)
+        return replace(target, operator=QuotaOperator(self)) if operated else target
+
+    def let_in(self, owner: str) -> None:
+        """A tenant as an operator's act leaves it."""
+        account = self.pool.account(owner)
+        self.told[owner] = account.reserve, account.ceiling
+
+    async def _usage(self, request: Request) -> Response:
+        if request.headers.get("authorization") != f"Bearer {CONTROL}":
+            return JSONResponse({}, status_code=403)
+        return JSONResponse(
+            {
+                "capacity": {"blocks": self.blocks, "block_tokens": BLOCK},
+                "blocks": {
+                    "total": self.blocks,
+                    "free": self.pool.free,
+                    "idle": sum(each.idle for each in self.pool.accounts.values()),
+                },
+                "tenants": {n.replace("-", ""): self._row(n, a) for n, a in self._accounts()},
+            }
+        )
+
+    def _accounts(self) -> list[tuple[str, Account]]:
+        return list(self.pool.accounts.items())
+
+    def _row(self, name: str, account: Account) -> dict[str, Any]:
+        reserve, ceiling = self.told.get(name, (0, math.inf))
+        return {
+            "pinned": account.pinned,
+            "idle": account.idle,
+            "reserve": reserve,
+            "ceiling": None if ceiling == math.inf else ceiling,
+            "running": account.requests,
+            "waiting": 0,
+            "evictions_suffered": 0,
+        }
+
+    async def _generate(self, request: Request) -> Response:
+        owner = self._owner(request)
+        if owner is None or owner in self.suspended:
+            return JSONResponse({"error": {"message": "who are you?"}}, status_code=401)
+        try:
+            body = json.loads(await request.body())
+        except ClientDisconnect:
+            return Response()
+        except ValueError:
+            return JSONResponse({"error": {"message": "no JSON"}}, status_code=400)
+        ceiling = min(self.pool.account(owner).ceiling, self.blocks)
+        needs = math.ceil((len(body["prompt"].split()) + body["max_tokens"]) / BLOCK)
+        if body["max_tokens"] < 1 or (needs > ceiling and self.defect != "misfits wait"):
+            said = f"it needs {needs} blocks of {ceiling}"
+            return JSONResponse({"error": {"message": said}}, status_code=400)
+        return StreamingResponse(self._stream(owner, body))
+
+    async def _stream(self, owner: str, body: dict[str, Any]) -> AsyncIterator[str]:
+        words, account = body["prompt"].split(), self.pool.account(owner)
+        generation = account.generation
+        salt = 0 if self.defect == "one salt for ever" else generation
+        keys = [
+            (owner, str(salt), hash(tuple(words[:end])))
+            for end in range(BLOCK, len(words) + 1, BLOCK)
+        ]
+        more = math.ceil((len(words) + body["max_tokens"]) / BLOCK) - len(keys)
+        account.requests += 1
+        pinned = ended = False
+        try:
+            cached = await self._pinned(owner, keys, more)
+            pinned = True
+            cached = min(cached * BLOCK, (len(words) - 1) // BLOCK * BLOCK)
+            for at in range(body["max_tokens"]):
+                await asyncio.sleep(self.token_s)
+                if account.generation != generation and not self.grace.get(owner, True):
+                    break
+                last = "length" if at + 1 == body["max_tokens"] else None
+                choice = {"text": "x", "finish_reason": last}
+                yield f"data: {json.dumps({'choices': [choice]})}\n\n"
+            ended = True
+        finally:
+            if pinned and (ended or self.defect != "aborts keep their blocks"):
+                self.pool.unpin(owner, keys, more)
+                if account.generation != generation and salt:
+                    self.pool.drop(owner)
+            account.requests -= 1
+            async with self._freed:
+                self._freed.notify_all()
+        usage: dict[str, Any] = {"prompt_tokens": len(words)}
+        if self.shown:
+            usage["prompt_tokens_details"] = {"cached_tokens": cached}
+        yield f"data: {json.dumps({'choices': [], 'usage': usage})}\n\ndata: [DONE]\n\n"
+
+
+class Unbounded(BlockPool):
+    """Charges nothing for what is cached and idle."""
+
+    def _take(self, owner: str) -> None:
+        mine = self.account(owner)
+        ceiling, mine.ceiling = mine.ceiling, math.inf
+        super()._take(owner)
+        mine.ceiling = ceiling
+
+
+@dataclass
+class QuotaOperator(BlockOperator):
+    """Whoever operates a `QuotaServer`; amounts are in blocks."""
+
+    server: QuotaServer
+
+    def set_quota(self, tenant: Tenant, **options: str | bool) -> None:
+        pool = self.server.pool
+        account = pool.account(tenant.name)
+        if "reserve" in options:
+            reserve = int(str(options["reserve"]))
+            others = sum(a.reserve for n, a in pool.accounts.items() if n != tenant.name)
+            if others + reserve > pool.total and self.server.defect != "promises too much":
+                raise AuditError(f"reserves add up to {others + reserve} of {pool.total} blocks")
+            account.reserve = reserve
+        if "ceiling" in options:
+            ceiling = options["ceiling"]
+            account.ceiling = math.inf if ceiling == "none" else int(str(ceiling))
+        if options.get("strict"):
+            account.ceiling = account.reserve
+        if self.server.defect != "lowered ceilings evict nothing":
+            self._trim(tenant.name)
+        if self.server.defect != "reports stand still":
+            self.server.let_in(tenant.name)
+
+    def clear_quota(self, tenant: Tenant) -> None:
+        ceiling = self.server.pool.account(tenant.name).ceiling
+        super().clear_quota(tenant)
+        self.server.let_in(tenant.name)
+        if self.server.defect == "deleted ceilings stay":
+            self.server.pool.account(tenant.name).ceiling = ceiling
+
+    def rotate(self, tenant: Tenant, grace_s: float | None = None) -> None:
+        self.server.grace[tenant.name] = (
+            bool(grace_s) or self.server.defect == "no grace is ignored"
+        ) and self.server.defect != "grace is ignored"
+        account = self.server.pool.account(tenant.name)
+        account.generation += 1
+        if self.server.defect != "one salt for ever":
+            self.server.pool.drop(tenant.name)
+
+    def suspend(self, tenant: Tenant) -> None:
+        self.server.suspended.add(tenant.name)
+        if self.server.defect != "suspension keeps the cache":
+            self.server.pool.drop(tenant.name)
+
+    def resume(self, tenant: Tenant) -> None:
+        self.server.suspended.discard(tenant.name)
+
+    def delete_tenant(self, tenant: Tenant) -> None:
+        super().delete_tenant(tenant)
+        if self.server.defect != "deletion keeps the cache":
+            self.server.pool.drop(tenant.name)
+
+    def _trim(self, owner: str) -> None:
+        pool = self.server.pool
+        account = pool.account(owner)
+        for key in [key for key in pool.lru if key[0] == owner]:
+            if account.held > account.ceiling:
+                pool._evict(key)
