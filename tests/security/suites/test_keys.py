@@ -12,7 +12,7 @@ from saltwall_security.suite import Audit
 from saltwall_security.suites.keys import SUITE, revocation, timing
 from saltwall_security.suites.keys.foreign import check_models, check_operators, check_requests
 from saltwall_security.suites.keys.key_format import guessed, is_ours, unknown
-from saltwall_security.suites.keys.refusals import check_refusals
+from saltwall_security.suites.keys.refusals import check_missing, check_refusals
 from saltwall_tenants import key_format
 
 HELD, FAILED = Verdict.HELD, Verdict.FAILED
@@ -88,7 +88,9 @@ async def test_what_bad_keys_are_told_apart_by_is_found(defect: str, found: set[
         assert operator is not None
         public_id, dead = operator.create_key(audit.target.tenants[1])
         operator.revoke_key(public_id)
-        checks = by_name(await check_refusals(audit, {"revoked": dead}))
+        checks = by_name(
+            [await check_refusals(audit, {"revoked": dead}), await check_missing(audit)]
+        )
     assert failed(checks) == found
 
 

@@ -13,7 +13,7 @@ from saltwall_security.client import MODELS
 from saltwall_security.errors import AuditError
 from saltwall_security.suite import Audit, Suite
 from saltwall_security.suites.keys.foreign import check_models, check_operators, check_requests
-from saltwall_security.suites.keys.refusals import check_refusals
+from saltwall_security.suites.keys.refusals import check_missing, check_refusals
 from saltwall_security.suites.keys.revocation import Stop, check_stops, revoke, suspend
 from saltwall_security.suites.keys.timing import check_timing
 from saltwall_security.target import Operator, Tenant
@@ -22,7 +22,6 @@ CLAIMS: Mapping[str, str] = {
     "revocation": "A revoked key stops within a second, with what runs under it",
     "suspension": "A suspended tenant stops within a second, with what runs for it",
     "refusals": "Unknown, malformed, revoked and expired keys get one answer, byte for byte",
-    "missing": "Without an Authorization header nothing is served",
     "timing": "The time of a refusal tells nothing about a key",
 }
 EXPIRES_S = 1.0
@@ -35,6 +34,7 @@ async def run(audit: Audit) -> AsyncIterator[Check]:
     """Ends keys, presents them and others, and reaches for what is another tenant's."""
     before = await _working(audit)
     yield await check_operators(audit)
+    yield await check_missing(audit)
     if audit.target.tenants[0].key is None:
         for name, claim in CLAIMS.items():
             yield _untested(name, claim, "the target asks for no keys")
@@ -43,8 +43,7 @@ async def run(audit: Audit) -> AsyncIterator[Check]:
         async for check in _ended(audit, dead):
             yield check
         audit.say("what bad keys are told")
-        for check in await check_refusals(audit, dead):
-            yield check
+        yield await check_refusals(audit, dead)
         audit.say("how long it takes to tell them")
         yield await check_timing(audit, TIMING_PART)
     audit.say("other tenants' things")

@@ -67,7 +67,7 @@ async def run(audit: Audit) -> AsyncIterator[Check]:
     alive = await _health(audit)
     if not alive[0]:
         for name, claim in CLAIMS.items():
-            yield Check(f"ticket/{name}", "G7", Verdict.INCONCLUSIVE, claim, f"{alive[1]}.")
+            yield Check(f"ticket/{name}", "G7", Verdict.INCONCLUSIVE, claim, alive[1])
         return
     async for check in unsealed(audit, alive):
         yield check
@@ -185,7 +185,7 @@ async def _serves(audit: Audit) -> Check:
         "G7",
         Verdict.HELD if served else Verdict.FAILED,
         CLAIMS["serves"],
-        f"{told}; two tenants' requests were answered {answers[0]} and {answers[1]}.",
+        f"{told} Two tenants' requests were answered {answers[0]} and {answers[1]}.",
     )
 
 
@@ -193,9 +193,9 @@ async def _health(audit: Audit) -> tuple[bool, str]:
     request = Recorded("GET", "/health", (), b"")
     reply = (await fire(audit.target.engine_url or "", [Shot("health", request)]))[0].reply
     if reply.status is None:
-        return False, f"The engine's port does not answer ({reply.trouble})"
+        return False, f"The engine's port does not answer ({reply.trouble})."
     # A server without that route answers too; one that is not ready has nothing to refuse.
-    return reply.status < 500, f"The engine's /health answers {reply.status}"
+    return reply.status < 500, f"The engine's /health answers {reply.status}."
 
 
 async def _with_secret(audit: Audit) -> tuple[bool, str]:
@@ -205,12 +205,12 @@ async def _with_secret(audit: Audit) -> tuple[bool, str]:
             return wire.send("GET", "/saltwall/v1/usage", bearer).status
 
     status = await asyncio.to_thread(ask)
-    return status == 200, f"The whole secret was answered {status}"
+    return status == 200, f"The whole secret was answered {status}."
 
 
 async def _replayed(url: str, request: Recorded) -> tuple[bool, str]:
     reply = (await fire(url, [Shot("genuine", request)]))[0].reply
-    told = f"The genuine request, unchanged, was answered {reply.status or reply.trouble}"
+    told = f"The genuine request, unchanged, was answered {reply.status or reply.trouble}."
     return reply.status == 200, told
 
 

@@ -122,7 +122,7 @@ def _seen(hits: Sequence[Hit], served: Sequence[Hit], broke: Sequence[Hit], unre
     for some, told in ((served, "accepted or acted upon"), (broke, "broke the server or hung")):
         if some:
             examples = ", ".join(
-                f"{kind} ({answer})" for (kind, answer), _ in _count(some).most_common(4)
+                f"{kind} ({answer})" for (kind, answer), _ in _count(some).most_common(6)
             )
             parts.append(f"{len(some)} {told}: {examples}")
     if unready:
