@@ -15,7 +15,8 @@ CROWD_RATIO = 20.0
 """So many times a prompt's own tokens computed for others while it waits is starvation: by turns it
 is about once, and all that was begun before; first come, first served makes it eight times."""
 LOADED_RATIO = 2.0
-"""Where the attackers' requests take less than so many times an idle server's, there is no load."""
+"""Where neither the attackers' nor the victim's requests take so many times an idle server's, there
+is no load."""
 FEWEST_WAITS = 3
 
 
@@ -23,7 +24,8 @@ def starvation_check(trials: Sequence[Trial]) -> Check:
     """G6: the victim's times to first token, under attack over alone."""
     told = [trial for trial in trials if trial.wait_ratio is not None]
     loaded = any(
-        (trial.load_ratio or 0) >= LOADED_RATIO and len(trial.attacked.waits) >= FEWEST_WAITS
+        max(trial.load_ratio or 0, trial.wait_ratio or 0) >= LOADED_RATIO
+        and len(trial.attacked.waits) >= FEWEST_WAITS
         for trial in told
     )
     starved = [trial for trial in trials if is_starved(trial)]
