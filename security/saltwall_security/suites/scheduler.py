@@ -30,6 +30,11 @@ class Seen:
         self.stock: list[dict[str, Any]] = []
         self.failure: str | None = None
 
+    @property
+    def leaks(self) -> bool:
+        """Whether the attack has seen what must not be, which no later round undoes."""
+        return any(sighting["leak"] for sighting in self.sightings)
+
     def check(self) -> Check:
         """The verdict."""
         entry: Entry = CATALOGUE[self.name]
@@ -70,7 +75,10 @@ class Seen:
 
 
 async def run(audit: Audit) -> AsyncIterator[Check]:
-    """Every attack in both modes on both schedulers, then on the target's again as time allows."""
+    """Every attack in both modes on both schedulers, then on the target's again as time allows.
+
+    What fails is said at once; what holds, when all rounds have been made.
+    """
     target = audit.target.scheduler or STOCK
     found = {name: Seen(name) for name in CATALOGUE}
     async with Benches({"target": target, "stock": STOCK}, audit.seed) as examined:
@@ -81,41 +89,43 @@ async def run(audit: Audit) -> AsyncIterator[Check]:
             return
         audit.say(f"{target} is built, on vLLM {version}")
         stock = asyncio.create_task(_controls(audit, examined["stock"], found))
-        rounds = 0
-        took = 0.0
-        while rounds == 0 or audit.left_s > 2 * took:
+        number, took = 0, 0.0
+        while number == 0 or audit.left_s > 2 * took:
             began = time.monotonic()
-            await _round(audit, examined["target"], found, rounds)
+            for name in list(found):
+                await _attack(audit, examined["target"], found[name], number)
+                if found[name].leaks:
+                    yield found.pop(name).check()
             took = time.monotonic() - began
-            rounds += 1
+            number += 1
+            audit.say(f"round {number} has been made")
         await stock
     for seen in found.values():
         yield seen.check()
 
 
-async def _round(audit: Audit, examined: Examination, found: dict[str, Seen], number: int) -> None:
-    for name, seen in found.items():
-        for mode, asynchronous in MODES.items():
-            if seen.failure is not None:
-                continue
-            try:
-                seen.sightings.append(
-                    await examined.ask(
-                        "attack",
-                        ATTACK_S,
-                        name=name,
-                        asynchronous=asynchronous,
-                        seed=f"{audit.seed}/{name}/{number}",
-                    )
+async def _attack(audit: Audit, examined: Examination, seen: Seen, number: int) -> None:
+    """One attack of one round, in both modes; not again where it has failed to end."""
+    for mode, asynchronous in MODES.items():
+        if seen.failure is not None:
+            return
+        try:
+            seen.sightings.append(
+                await examined.ask(
+                    "attack",
+                    ATTACK_S,
+                    name=seen.name,
+                    asynchronous=asynchronous,
+                    seed=f"{audit.seed}/{seen.name}/{number}",
                 )
-            except BenchFailed as failure:
-                seen.failure = f"{mode}, {failure}"
-        audit.say(f"round {number + 1}: {name}")
+            )
+        except BenchFailed as failure:
+            seen.failure = f"{mode}, {failure}"
 
 
 async def _controls(audit: Audit, examined: Examination, found: dict[str, Seen]) -> None:
     """The same attacks on stock vLLM; where they cannot be made, there is no control."""
-    for name, seen in found.items():
+    for name, seen in list(found.items()):
         for asynchronous in MODES.values():
             try:
                 seen.stock.append(

@@ -59,6 +59,11 @@ def _storm(bench: Bench, engine: Engine, census: Census, rng: random.Random) -> 
     prompts = Prompts(rng)
     jobs: list[Job] = []
     wrong = 0
+    for _ in range(6):  # together they outgrow the pool, so that some are preempted
+        engine.submit("three", prompts.fresh(6), 110)
+    for _ in range(30):
+        engine.step()
+    engine.submit("one", prompts.fresh(16))
     for turn in range(150):
         tenant, prompt = rng.choice(TENANTS), prompts.fresh(rng.randint(0, 8), rng.randint(1, 15))
         for _ in range(rng.choice((0, 1, 1, 4))):
