@@ -80,7 +80,7 @@ def randomisation_test(
         axis=-1,
         rng=rng,
     )
-    return float(test.statistic), float(test.pvalue)
+    return abs(float(test.statistic)), float(test.pvalue)  # never -0.0
 
 
 def ks_statistic(first: NDArray[Any], second: NDArray[Any], axis: int = -1) -> NDArray[Any]:

@@ -52,7 +52,7 @@ async def test_a_cache_of_each_tenants_own_holds() -> None:
 
 async def test_no_cache_is_no_pass() -> None:
     """Where a tenant's own prompts are no faster the second time, nothing can be said."""
-    check = (await audited(PrefixServer(caches=False)))["timing/first-token"]
+    check = (await audited(PrefixServer(caches=False), seconds=20))["timing/first-token"]
     assert check.verdict is Verdict.INCONCLUSIVE
     assert "tells nothing" in check.seen
 
@@ -75,7 +75,7 @@ def test_samples_of_both_kinds_and_of_the_control_are_plotted(
     leaking: Mapping[str, Check],
 ) -> None:
     """So that a reader can see what the figures say."""
-    assert [len(plot.series) for plot in leaking["timing/first-token"].plots] == [4]
+    assert [len(plot.series) for plot in leaking["timing/first-token"].plots] == [3]
 
 
 async def test_a_server_that_refuses_stops_the_suite_with_what_it_said() -> None:

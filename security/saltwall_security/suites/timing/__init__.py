@@ -20,7 +20,7 @@ from saltwall_security.suites.timing.length import choose_length
 from saltwall_security.suites.timing.load import PART_OF_TIME, Channel, Load, measure_load
 from saltwall_security.suites.timing.samples import Sampler
 
-SAFETY = 0.85
+SAFETY = 0.65
 """Of the time for samples, what they are planned to take."""
 GAPS = "What another tenant's prompt costs does not show between the tokens of a generation"
 QUEUE = "What another tenant's prompt costs does not show in how long a short prompt waits"

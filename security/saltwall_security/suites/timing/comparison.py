@@ -75,8 +75,8 @@ async def compare(sampler: Sampler, left_s: float, rng: np.random.Generator) -> 
         samples = sampler.samples
         if len(samples) < FEWEST:
             break
-        attack = separation(samples.victims, samples.fresh, rng, 1 - ALPHA)
-        control = separation(samples.own, samples.own_fresh, rng, 1 - ALPHA)
+        attack = separation(samples.others, samples.fresh, rng, 1 - ALPHA)
+        control = separation(samples.own, samples.fresh, rng, 1 - ALPHA)
         attacks.add(attack.p)
         controls.add(control.p)
         leak = attacks.p * COMPARISONS <= ALPHA
@@ -89,7 +89,7 @@ def _enough(samples: Samples) -> bool:
     """Whether a leak would have been seen; only the control is looked at, which costs no error."""
     if len(samples) < FEW:
         return False
-    effect = float(ks_statistic(np.array(samples.own), np.array(samples.own_fresh)))
+    effect = float(ks_statistic(np.array(samples.own), np.array(samples.fresh)))
     return _shows(effect, len(samples))
 
 

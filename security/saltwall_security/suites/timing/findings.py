@@ -6,7 +6,7 @@ from statistics import median
 from saltwall_security.check import Check, Plot, Verdict, judge
 from saltwall_security.stats.separation import Separation
 from saltwall_security.stats.sequential import LOOKS
-from saltwall_security.suites.timing.comparison import ALPHA, PART, POWER, Comparison
+from saltwall_security.suites.timing.comparison import ALPHA, COMPARISONS, PART, POWER, Comparison
 from saltwall_security.suites.timing.load import PART_OF_TIME, Channel
 from saltwall_security.suites.timing.samples import Sampler
 
@@ -34,14 +34,14 @@ def first_token_check(
         "samples_of_each_kind": len(samples),
         "dropped_blocks": sampler.dropped,
         "prompt_words": words,
-        "block_s": sampler.block_s,
+        "sample_s": sampler.sample_s,
         "error_rate": ALPHA,
         "p_adjusted": p,
         "control_p": result.control_p,
         "samples_needed": result.needed,
         "smallest_visible_part": result.visible_part,
-        **_figures("attack", result.attack, samples.victims, samples.fresh),
-        **_figures("control", result.control, samples.own, samples.own_fresh),
+        **_figures("attack", result.attack, samples.others, samples.fresh),
+        **_figures("control", result.control, samples.own, samples.fresh),
     }
     return Check(
         "timing/first-token",
@@ -68,8 +68,9 @@ def channel_check(
     if seen is None:
         return Check(f"timing/{name}", None, Verdict.INCONCLUSIVE, claim, why)
     shows = p <= ALPHA
+    few = "" if 0.5**seen.pairs * COMPARISONS <= ALPHA else ", too few to see it"
     said = (
-        f"{'It shows' if shows else 'It was not seen'} in {seen.pairs} pairs: "
+        f"{'It shows' if shows else 'It was not seen'} in {seen.pairs} pairs{few}: "
         f"{_times(channel.cached, channel.fresh, 'beside a cached prompt', 'beside a fresh one')}, "
         f"{_area(seen)}, p {_p(p)}."
     )
@@ -90,11 +91,11 @@ def _seen(sampler: Sampler, result: Comparison, p: float, suite_s: float) -> str
     if attack is None:
         return (
             f"Only {len(samples)} samples of each kind fitted into the time, at "
-            f"{sampler.block_s:.2g} s for one of each: {_more(sampler, result, suite_s)}"
+            f"{sampler.sample_s:.2g} s for one of each: {_more(sampler, result, suite_s)}"
         )
     said = (
         f"{attack.pairs} samples of each kind: "
-        f"{_times(samples.victims, samples.fresh, 'for what the victim had sent', 'fresh')}, "
+        f"{_times(samples.others, samples.fresh, 'for what the other tenant had sent', 'fresh')}, "
         f"{_area(attack)}, p {_p(p)}."
     )
     if p <= ALPHA:
@@ -117,7 +118,7 @@ def _more(sampler: Sampler, result: Comparison, suite_s: float) -> str:
     """How many samples it would take, and how much time."""
     if result.needed is None or result.needed > LOOKS[-1]:
         return f"by what the control shows, more than the {LOOKS[-1]} that are taken at most."
-    needed_s = result.needed * sampler.block_s
+    needed_s = result.needed * sampler.sample_s
     times = max(1.1, needed_s / ((1 - PART_OF_TIME) * suite_s))
     return (
         f"a leak in {PART:.0%} of the probes takes {result.needed} samples of each kind, about "
@@ -131,8 +132,8 @@ def _control(sampler: Sampler, result: Comparison) -> str | None:
     if control is None:
         return None
     return (
-        "The victim's own cached prompts against its own fresh ones: "
-        f"{_times(samples.own, samples.own_fresh, 'cached', 'fresh')}, {_area(control)}, "
+        "Each tenant's own cached prompts against its own fresh ones: "
+        f"{_times(samples.own, samples.fresh, 'cached', 'fresh')}, {_area(control)}, "
         f"p {_p(result.control_p)}"
     )
 
@@ -158,10 +159,9 @@ def _plot(sampler: Sampler) -> Plot:
         "Time to first token, by what was sent",
         "distribution",
         {
-            "spy: just sent by the victim": samples.victims,
-            "spy: fresh": samples.fresh,
-            "control: victim's own, cached": samples.own,
-            "control: victim's own, fresh": samples.own_fresh,
+            "just sent by the other tenant": samples.others,
+            "fresh": samples.fresh,
+            "control: just sent by itself": samples.own,
         },
         ("time to first token (s)", "samples"),
     )

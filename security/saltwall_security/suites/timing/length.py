@@ -28,9 +28,9 @@ class Length:
     clear: bool
 
     @property
-    def block_s(self) -> float:
+    def sample_s(self) -> float:
         """What a sample of each kind takes where nothing leaks."""
-        return 3 * self.fresh_s + self.cached_s
+        return 2 * self.fresh_s + self.cached_s
 
 
 async def choose_length(audit: Audit, probe: Prober, pairs: int, seconds: float) -> Length:
@@ -41,7 +41,7 @@ async def choose_length(audit: Audit, probe: Prober, pairs: int, seconds: float)
     """
     length = await _measure(audit, probe, START_WORDS)
     while not length.clear and 2 * length.words <= MOST_WORDS:
-        if 2 * length.block_s * pairs > seconds:
+        if 2 * length.sample_s * pairs > seconds:
             break
         try:
             length = await _measure(audit, probe, 2 * length.words)
@@ -62,10 +62,10 @@ async def _measure(audit: Audit, probe: Prober, words: int) -> Length:
     return Length(words, median(fresh), median(cached), clear)
 
 
-def _fit(length: Length, block_s: float) -> Length:
-    """As long as fits into a block's time, but a fresh prompt takes twice as long as a cached."""
+def _fit(length: Length, sample_s: float) -> Length:
+    """As long as fits into a sample's time, but a fresh prompt takes twice as long as a cached."""
     per_word = (length.fresh_s - length.cached_s) / length.words
-    fits = (block_s - 4 * length.cached_s) / (3 * per_word)
+    fits = (sample_s - 3 * length.cached_s) / (2 * per_word)
     apart = length.cached_s / per_word
     words = round(max(LEAST_WORDS, apart, min(fits, max(length.words, LONG_WORDS))))
     return Length(words, length.cached_s + per_word * words, length.cached_s, clear=True)
