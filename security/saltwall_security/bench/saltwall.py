@@ -52,6 +52,8 @@ class Saltwall:
         }
         path.touch(mode=0o600)
         path.write_text(json.dumps(document))
+        for name in [name for name in os.environ if name.startswith("SALTWALL_")]:
+            del os.environ[name]  # an operator's own settings are not under examination
         os.environ |= {
             "VLLM_PLUGINS": PLUGIN,
             "VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES": "0",
