@@ -74,27 +74,37 @@ async def run(
 ) -> list[SuiteResult]:
     """Runs the suites that there is access for; the others say `NOT_TESTED`.
 
-    Time that a suite does not need goes to those after it.
+    Time that a suite does not need goes to those after it, as far as the budget has any left. One
+    that takes longer takes nothing from them: too few samples would leave them in doubt.
     """
     access = target.access()
     began = time.monotonic()
-    left = {suite.name: suite.share for suite in suites if suite.needs <= access}
+    runs = [suite for suite in suites if suite.needs <= access]
+    shares = sum(suite.share for suite in runs)
+    given = {s.name: max(s.least_s, budget_s * s.share / shares) for s in runs}
+    spare = budget_s - sum(given.values())
     results = []
     for suite in suites:
-        remaining = max(0.0, budget_s - (time.monotonic() - began))
-        if suite.name not in left:
+        if suite.name not in given:
             missing = ", ".join(sorted(suite.needs - access))
             results.append(SuiteResult(suite, [_not_tested(suite, missing)], 0.0))
             continue
-        seconds = max(suite.least_s, remaining * suite.share / sum(left.values()))
-        del left[suite.name]
+        bonus = max(0.0, spare) * suite.share / shares
+        seconds = given.pop(suite.name) + bonus
+        shares -= suite.share
+        until, later = time.monotonic() + seconds, sum(given.values())
 
-        def tell(line: str, name: str = suite.name) -> None:
-            elapsed = time.monotonic() - began
-            say(min(1.0, elapsed / budget_s), max(0.0, budget_s - elapsed), f"{name}: {line}")
+        def tell(
+            line: str, name: str = suite.name, until: float = until, later: float = later
+        ) -> None:
+            now = time.monotonic()
+            left = max(0.0, until - now) + later
+            say((now - began) / (now - began + left or 1.0), left, f"{name}: {line}")
 
         tell(suite.title)
-        results.append(await _run_one(suite, Audit(target, f"{seed}/{suite.name}", seconds, tell)))
+        result = await _run_one(suite, Audit(target, f"{seed}/{suite.name}", seconds, tell))
+        results.append(result)
+        spare += max(0.0, seconds - result.seconds) - bonus
     return results
 
 

@@ -72,6 +72,26 @@ def test_the_budget_is_shared_and_what_is_left_is_passed_on() -> None:
     assert float(str(second.checks[0].figures["seconds"])) == pytest.approx(100, abs=1)
 
 
+async def dawdles(audit: Audit) -> AsyncIterator[Check]:
+    """Takes longer than it was given."""
+    await asyncio.sleep(audit.left_s + 0.05)
+    yield HELD
+
+
+def test_a_suite_that_takes_longer_takes_nothing_from_those_after_it() -> None:
+    """Which would otherwise have too few samples."""
+    slow = Suite("x", "X", (), dawdles, least_s=0.0)
+    _, after = ran(slow, Suite("y", "Y", (), waits, least_s=0.0), budget_s=0.1)
+    assert float(str(after.checks[0].figures["seconds"])) == pytest.approx(0.05)
+
+
+def test_where_all_need_more_than_the_budget_each_gets_what_it_needs() -> None:
+    """And time that is left over is saved."""
+    suites = [Suite(name, "", (), waits, least_s=30) for name in "xyz"]
+    results = ran(*suites, budget_s=10)
+    assert [result.checks[0].figures["seconds"] for result in results] == [30, 30, 30]
+
+
 def test_the_model_is_the_first_that_is_listed() -> None:
     """Unless one is asked for."""
     with serving(WordCache()) as server:
