@@ -14,6 +14,7 @@ from saltwall_security.report.document import PlotEntry
 
 SERIES: Final = 6
 """How many colours the page has; further series begin again, dashed."""
+MARKERS: Final = "ox^sDv"
 SIZE: Final = (5.4, 3.3)
 # Colours that stand for the page's: matplotlib knows no CSS variables.
 _INK, _LINE = "#010203", "#040506"
@@ -53,6 +54,8 @@ def svg(plot: PlotEntry, name: str) -> Markup:
         if "y" in plot.log:
             axes.set_yscale("log")
             axes.yaxis.set_major_formatter("{x:g}")
+        elif axes.get_ylim()[0] > 0:
+            axes.set_ylim(bottom=0)  # small differences look small
         axes.set_xlabel(plot.axes[0])
         axes.set_ylabel(plot.axes[1])
         if len(plot.series) > 1:
@@ -78,8 +81,8 @@ def _lines(axes: Axes, plot: PlotEntry) -> None:
 def _points(axes: Axes, plot: PlotEntry) -> None:
     for index, (name, values) in enumerate(plot.series.items()):
         x, y = _along(plot, values)
-        look = _look(index) | {"linestyle": "none"}
-        axes.plot(x, y, label=name, marker="o", markersize=4, **look)
+        look = _look(index) | {"linestyle": "none", "marker": MARKERS[index % len(MARKERS)]}
+        axes.plot(x, y, label=name, markersize=5, **look)
 
 
 _DRAW: Final[dict[str, Callable[[Axes, PlotEntry], None]]] = {
