@@ -12,7 +12,7 @@ ARGS ?=
 TESTS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help up test test-long audit audit-reports conformance conformance-strict bench-engine bench-flood bench-trace audit-mutations lint lock clean environment tools
+.PHONY: help up test test-long audit audit-reports audit-false-alarms conformance conformance-strict bench-engine bench-flood bench-trace audit-mutations lint lock clean environment tools
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 27
@@ -31,6 +31,9 @@ audit: tools ## Attack the real stack, and stock vLLM beside it, for as long as 
 
 audit-reports: environment ## Make the reports in security/reports: make audit-reports ARGS="--budget 15m"
 	@$(BIN)/python security/reports/make.py $(ARGS)
+
+audit-false-alarms: tools ## Count the auditor's false alarms beside a busy tenant, in 20 runs
+	@PYTHONPATH=tests/support:tests/benchmarks $(BIN)/python tests/security/false_alarms.py $(ARGS)
 
 conformance: tools ## vLLM's own tests with Saltwall forced in: they end as on stock vLLM
 	@$(BIN)/python tests/conformance/run.py $(ARGS)

@@ -28,7 +28,7 @@ from saltwall_security.suites.eviction.view import Spy, View
 
 END_S, END_PART = 6.0, 0.2
 """For the victim alone after the last attack, and to delete tenants; at most a part of it all."""
-FIRST_S = 60.0
+FIRST_S = 90.0
 """The first attack may take this on a busy machine, whatever the budget; it ends when it has seen
 enough."""
 SHORT_SEQUENCE, LONG_SEQUENCE = 12, 30

@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 
 from saltwall_security.target import Target, Tenant
+from saltwall_security.trust import system_trust
 
 TIMEOUT_S = 10.0
 USAGE, METRICS = "/saltwall/v1/usage", "/metrics"
@@ -82,7 +83,7 @@ async def _text(url: str) -> str:
 
 
 async def _get(url: str, headers: Mapping[str, str]) -> httpx.Response | None:
-    async with httpx.AsyncClient(timeout=TIMEOUT_S, trust_env=False) as http:
+    async with httpx.AsyncClient(timeout=TIMEOUT_S, trust_env=False, verify=system_trust()) as http:
         try:
             return await http.get(url, headers=headers)
         except httpx.HTTPError:

@@ -70,6 +70,15 @@ class Scale:
         """The strict tenant's reserve and ceiling."""
         return STRICT_BLOCKS * self.block
 
+    def turn(self, kept: bool) -> float:
+        """Tokens that replace all that the pool holds, but for what is kept for the victims.
+
+        Infinite if its size is unknown.
+        """
+        if self.pool is None:
+            return math.inf
+        return self.pool.tokens - (2 * self.prefix + self.strict if kept else 0)
+
     def words(self, tokens: float) -> int:
         """How many random words make so many tokens."""
         return max(1, round(tokens / self.tokens_per_word))

@@ -1,6 +1,7 @@
 """Victims that are watched alone, under attack, and alone again."""
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
@@ -122,11 +123,11 @@ class Siege:
 
     async def _turn(self, flood: Flood, phase: Phase, until: float, enough: float) -> bool:
         """Waits until the flood has replaced what the pool holds, with short prompts meanwhile."""
-        pool, computed = self._scale.pool, flood.computed
+        turned = flood.computed + self._scale.turn(self._cast.promise is Promise.GIVEN)
         now = time.monotonic()
-        end = until if pool is not None else now + TURN_PART * (min(until, enough) - now)
+        end = until if turned < math.inf else now + TURN_PART * (min(until, enough) - now)
         while time.monotonic() < end:
-            if pool is not None and flood.computed - computed >= pool.tokens:
+            if flood.computed >= turned:
                 return True
             began = time.monotonic()
             if not await _within(end, self._count(phase, phase.waits, self._short)):
