@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 
 from saltwall_security.target import Target, Tenant
+from saltwall_security.trust import system_trust
 
 CHAT, COMPLETIONS, MODELS = "/chat/completions", "/completions", "/models"
 TIMEOUT_S = 300.0
@@ -72,6 +73,7 @@ class Client:
             headers=headers,
             timeout=TIMEOUT_S,
             trust_env=False,
+            verify=system_trust(),
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=64),
         )
 

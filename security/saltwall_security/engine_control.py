@@ -11,6 +11,7 @@ import httpx
 
 from saltwall_security.errors import AuditError
 from saltwall_security.target import Target, Tenant
+from saltwall_security.trust import system_trust
 
 USAGE: Final = "/saltwall/v1/usage"
 METRICS: Final = ("/metrics", "/saltwall/v1/metrics")
@@ -86,6 +87,7 @@ class EngineControl:
             headers={"authorization": f"Bearer {target.control_secret}"},
             timeout=TIMEOUT_S,
             trust_env=False,
+            verify=system_trust(),
         )
 
     async def __aenter__(self) -> "EngineControl":

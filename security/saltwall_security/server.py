@@ -5,6 +5,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from saltwall_security.target import Target
+from saltwall_security.trust import system_trust
 
 TIMEOUT_S = 5.0
 
@@ -17,7 +18,7 @@ async def server_version(target: Target) -> str | None:
     headers = {}
     if target.control_secret:
         headers["authorization"] = f"Bearer {target.control_secret}"
-    async with httpx.AsyncClient(timeout=TIMEOUT_S, trust_env=False) as http:
+    async with httpx.AsyncClient(timeout=TIMEOUT_S, trust_env=False, verify=system_trust()) as http:
         for origin in origins:
             # The secret is for the engine alone.
             sent = headers if origin == target.engine_url else {}

@@ -20,6 +20,7 @@ from saltwall_platform.settings import Engine, Settings
 from saltwall_platform.stack import engine_keys, stock_vllm, welcome
 from saltwall_security.operator import CommandLine
 from saltwall_security.target import Target, Tenant
+from saltwall_security.trust import system_trust
 from saltwall_tenants.database import sqlite_path
 from saltwall_tenants.wire import EngineKeys
 
@@ -167,7 +168,7 @@ def _look(url: str, home: Path) -> None:
     CliError: nothing answers there, so there is nobody to create tenants for.
     """
     try:
-        httpx.get(f"{url}/models", timeout=10, trust_env=False)
+        httpx.get(f"{url}/models", timeout=10, trust_env=False, verify=system_trust())
     except httpx.HTTPError:
         raise CliError(
             f"nothing answers at {url} (data directory {home}): start Saltwall here with "

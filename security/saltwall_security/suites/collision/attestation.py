@@ -6,6 +6,7 @@ from saltwall_security.check import Check, Verdict, judge
 from saltwall_security.collision.block_hash import vector_digest, vectors
 from saltwall_security.suite import Audit
 from saltwall_security.target import Access
+from saltwall_security.trust import system_trust
 
 PATH = "/saltwall/v1/attestation"
 ALGORITHM = "sha256_cbor"
@@ -20,7 +21,10 @@ async def attestation(audit: Audit) -> Check:
             Verdict.NOT_TESTED, "Not asked: it needs the engine's port and control secret"
         )
     async with httpx.AsyncClient(
-        base_url=audit.target.engine_url or "", timeout=_TIMEOUT_S, trust_env=False
+        base_url=audit.target.engine_url or "",
+        timeout=_TIMEOUT_S,
+        trust_env=False,
+        verify=system_trust(),
     ) as http:
         try:
             response = await http.get(

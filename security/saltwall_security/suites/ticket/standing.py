@@ -15,6 +15,7 @@ from saltwall_security.suite import Audit
 from saltwall_security.suites.ticket.shots import Shot, fire
 from saltwall_security.suites.ticket.spied import Spied
 from saltwall_security.target import Operator, Tenant
+from saltwall_security.trust import system_trust
 
 CONTRACT_S, FAILS_S = 1.0, 5.0
 """Promised, and where the promise counts as broken: the machine may be busy."""
@@ -60,7 +61,7 @@ async def check_standing(audit: Audit, operator: Operator, spied: Spied) -> Chec
 async def _ended(audit: Audit, spied: Spied, tenant: Tenant, act: Callable[[], None]) -> End:
     request = await spied.record(tenant, audit.words(5))
     before = await _status(audit, request)
-    async with httpx.AsyncClient(timeout=TIMEOUT_S, trust_env=False) as http:
+    async with httpx.AsyncClient(timeout=TIMEOUT_S, trust_env=False, verify=system_trust()) as http:
         running = await _started(audit, spied, tenant, http)
         try:
             ran = running.runs
