@@ -89,17 +89,20 @@ async def run(audit: Audit) -> AsyncIterator[Check]:
             return
         audit.say(f"{target} is built, on vLLM {version}")
         stock = asyncio.create_task(_controls(audit, examined["stock"], found))
-        number, took = 0, 0.0
-        while number == 0 or audit.left_s > 2 * took:
-            began = time.monotonic()
-            for name in list(found):
-                await _attack(audit, examined["target"], found[name], number)
-                if found[name].leaks:
-                    yield found.pop(name).check()
-            took = time.monotonic() - began
-            number += 1
-            audit.say(f"round {number} has been made")
-        await stock
+        try:
+            number, took = 0, 0.0
+            while number == 0 or audit.left_s > 2 * took:
+                began = time.monotonic()
+                for name in list(found):
+                    await _attack(audit, examined["target"], found[name], number)
+                    if found[name].leaks:
+                        yield found.pop(name).check()
+                took = time.monotonic() - began
+                number += 1
+                audit.say(f"round {number} has been made")
+            await stock
+        finally:
+            stock.cancel()
     for seen in found.values():
         yield seen.check()
 

@@ -62,6 +62,12 @@ def test_a_second_block_is_made_for_a_given_one() -> None:
     assert not pair.collides_here
 
 
+def test_image_offsets_collide_under_the_builtin_hash() -> None:
+    """Minus one and minus two, which vLLM's keys of images do hold."""
+    assert weak.offsets_collide()
+    assert encode(["mm", "image", -1]) != encode(["mm", "image", -2])
+
+
 def test_no_time_no_collision() -> None:
     """A search that is cut off finds nothing, and says so."""
     assert weak.builtin(random.Random(2), lambda: False) is None

@@ -34,7 +34,8 @@ def weak_hashes(crafted: Sequence[Crafted]) -> Check:
         f"{len(crafted)} pairs of token blocks collide under "
         + (", ".join(pair.algorithm for pair in crafted) or "none")
         + (", and some here." if fooled else ", and none here."),
-        {f"{pair.algorithm}_other_parents": pair.parents for pair in crafted},
+        {f"{pair.algorithm}_other_parents": pair.parents for pair in crafted}
+        | {"builtin_image_offsets_collide": weak.offsets_collide()},
         control="; ".join(
             f"{pair.algorithm}, {len(pair.first)} tokens: {pair.how}, under any parent"
             for pair in crafted
