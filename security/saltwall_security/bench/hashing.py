@@ -185,5 +185,5 @@ def time_algorithms(bench: Bench, each_s: float) -> Mapping[str, float | None]:
             for _ in range(500):
                 function(value)
             rounds.append((time.perf_counter() - began) / 500 * 1e6)
-        found[name] = min(rounds)
+        found[name] = round(min(rounds), 2)
     return found

@@ -38,9 +38,9 @@ class Fit(NamedTuple):
     p_value: float
 
 
-def digests(count: int) -> np.ndarray:
-    """Hashes of `count` different blocks, which differ in one token, as rows of bytes."""
-    block = preimage(NONE_HASH, [_FIRST + count, *range(15)], [["cache_salt", bytes(32)]])
+def digests(count: int, salt: bytes) -> np.ndarray:
+    """Hashes of `count` blocks with one salt, which differ in one token, as rows of bytes."""
+    block = preimage(NONE_HASH, [_FIRST + count, *range(15)], [["cache_salt", salt]])
     mark = (_FIRST + count).to_bytes(4, "big")
     at = block.index(mark)
     before, after = block[:at], block[at + 4 :]

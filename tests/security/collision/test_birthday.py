@@ -19,7 +19,7 @@ COUNT = 2**17
 @pytest.fixture(scope="module")
 def made() -> np.ndarray:
     """Digests of as many blocks."""
-    return digests(COUNT)
+    return digests(COUNT, bytes(32))
 
 
 def test_pairs_of_equal_values_are_counted() -> None:

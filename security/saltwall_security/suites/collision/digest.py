@@ -1,6 +1,7 @@
 """Whether the digest is as good as its width: truncated, does it collide as chance has it?"""
 
 import time
+from hashlib import sha256
 
 from saltwall_security.check import Check, Plot, judge
 from saltwall_security.collision import birthday
@@ -17,7 +18,7 @@ def digest(audit: Audit) -> Check:
     """The birthday experiment; the control is the same digests with one bit of each width dead."""
     count = next(hashes for seconds, hashes in _HASHES if audit.seconds >= seconds)
     began = time.perf_counter()
-    made = birthday.digests(count)
+    made = birthday.digests(count, sha256(audit.seed.encode()).digest())
     rate = count / (time.perf_counter() - began)
     fit, control = birthday.experiment(made), birthday.experiment(made, dead=1)
     cost = birthday.hashes_for_collision()
