@@ -156,8 +156,9 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--budget", default="2m", help="of each run")
     parser.add_argument("--home", type=Path, help="of a running `saltwall up`; else one is started")
-    parser.add_argument("--file", type=Path, default=Path("false-alarms.json"))
+    parser.add_argument("--file", type=Path, default=Path("build/false-alarms.json"))
     options = parser.parse_args()
+    options.file.parent.mkdir(parents=True, exist_ok=True)
     runs = json.loads(options.file.read_text()) if options.file.exists() else []
     if len(runs) < options.runs:
         with stack(options.home) as on, background(on) as answers:
