@@ -5,6 +5,7 @@ than those of an unseen prompt. What there was to see is shown by both repeating
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -20,7 +21,7 @@ from saltwall_security.suites.isolation.smuggling import (
     doubled,
     request_headers,
 )
-from saltwall_security.suites.isolation.trial import Ask, Outcome, Trial
+from saltwall_security.suites.isolation.trial import Outcome, Trial, Way
 
 CHECKS: Mapping[str, str] = {
     "known-salt": "Knowing what another tenant writes into cache_salt does not open its cache",
@@ -38,8 +39,6 @@ UNTOLD_ADVICE = (
     "Let the server report cached tokens (vLLM: --enable-prompt-tokens-details), or see what the "
     "suite `timing` measures."
 )
-
-Way = tuple[str, Ask, Ask, int | None]
 
 
 async def run(audit: Audit) -> AsyncIterator[Check]:
@@ -66,7 +65,7 @@ async def _known_salt(bench: Bench) -> Sequence[Check]:
     """The attack on servers where the caller writes the salt: it is no secret of the platform's."""
     salt = bench.victim.tenant.cache_salt or SHARED_SCOPE
     ask = _with(bench.route, {"cache_salt": salt})
-    way = ("the victim's cache_salt", sending(bench.victim, ask), sending(bench.spy, ask), None)
+    way = Way("the victim's cache_salt", sending(bench.victim, ask), sending(bench.spy, ask))
     return [_check("known-salt", await bench.trials([way]))]
 
 
@@ -75,23 +74,17 @@ async def _routes(bench: Bench) -> Sequence[Check]:
 
 
 async def _route(bench: Bench, route: Route) -> Check:
-    ways: list[Way] = []
+    ways = []
     for stream in (False, True) if route.streams else (False,):
         for scope in (None, SHARED_SCOPE):
             said = f"{'streamed' if stream else 'whole'}, {'in a scope' if scope else 'no scope'}"
-            ways.append(
-                (
-                    said,
-                    sending(bench.victim, _scoped(bench, route, scope, stream=stream)),
-                    sending(bench.spy, _scoped(bench, route, scope, stream=stream)),
-                    None,
-                )
-            )
+            ask = _scoped(bench, route, scope, stream=stream)
+            ways.append(Way(said, sending(bench.victim, ask), sending(bench.spy, ask)))
     first = await bench.trials(ways[:1])
     if first[0].outcome is Outcome.NOT_OFFERED:
         return _check(route.name, first)
     # What a template adds shows in the first way, and in no other is there more of it.
-    rest = [(way, victim, spy, first[0].floor) for way, victim, spy, _ in ways[1:]]
+    rest = [replace(way, floor=first[0].floor) for way in ways[1:]]
     return _check(route.name, [*first, *await bench.trials(rest)])
 
 
@@ -101,21 +94,17 @@ async def _choices(bench: Bench) -> Sequence[Check]:
     So a disguise that hides is left out where another one tells, and one choice reads after two.
     """
     two = {"n": 2, "temperature": 1}
-    ways: list[Way] = []
+    ways = []
     for route in (CHAT_ROUTE, PLAIN_ROUTE):
         one, many = _with(route, {}), _with(route, two)
         streamed = _with(route, two, stream=True)
-        victim, spy = bench.victim, bench.spy
-        ways += [
-            (f"{route.name}: two, read by one", sending(victim, many), sending(spy, one), None),
-            (f"{route.name}: two", sending(victim, many), sending(spy, many), None),
-            (
-                f"{route.name}: two, streamed",
-                sending(victim, streamed),
-                sending(spy, streamed),
-                None,
-            ),
-        ]
+        for said, warm, probe in (
+            ("two, read by one", many, one),
+            ("two", many, many),
+            ("two, streamed", streamed, streamed),
+        ):
+            victim, spy = sending(bench.victim, warm), sending(bench.spy, probe)
+            ways.append(Way(f"{route.name}: {said}", victim, spy))
     trials = await bench.trials(ways)
     told = {t.way.partition(":")[0] for t in trials if t.outcome in (Outcome.HELD, Outcome.LEAK)}
     hidden = [t for t in trials if t.outcome is Outcome.UNTOLD and t.way.partition(":")[0] in told]
@@ -131,12 +120,13 @@ async def _headers(bench: Bench) -> Sequence[Check]:
 
 
 async def _smuggled(bench: Bench, name: str, smuggles: Sequence[Smuggle]) -> Sequence[Check]:
-    ways: list[Way] = [
-        (
+    ways = [
+        Way(
             each.way,
             sending(bench.victim, partial(each.victim, bench.route)),
             sending(bench.spy, partial(each.spy, bench.route)),
             bench.floor if each.on(bench.route) is bench.route else None,
+            brief=True,
         )
         for each in smuggles
     ]
@@ -145,8 +135,8 @@ async def _smuggled(bench: Bench, name: str, smuggles: Sequence[Smuggle]) -> Seq
 
 async def _doubled(bench: Bench) -> Sequence[Check]:
     plain = sending(bench.victim, bench.route.ask)
-    ways: list[Way] = [
-        (each.way, plain, sending(bench.spy, partial(each.spy, bench.route)), bench.floor)
+    ways = [
+        Way(each.way, plain, sending(bench.spy, partial(each.spy, bench.route)), bench.floor, True)
         for each in doubled(bench.victim.tenant)
     ]
     return [_check("doubled", await bench.trials(ways))]
@@ -162,25 +152,17 @@ async def _adapters(bench: Bench) -> Sequence[Check]:
     if not others:
         lacking = "The target lists one model only."
         return [Check("isolation/adapters", "G1", Verdict.NOT_TESTED, CHECKS["adapters"], lacking)]
-    ways: list[Way] = []
+    ways = []
     for other in others:
         salted = _with(bench.route, {"cache_salt": other})
         adapter = _with(bench.route, {"model": other, "cache_salt": None})
         for who, spy in (("a stranger", bench.spy), ("its owner", bench.victim)):
-            ways += [
-                (
-                    f"{who}: salt, then {other}",
-                    sending(bench.victim, salted),
-                    sending(spy, adapter),
-                    None,
-                ),
-                (
-                    f"{who}: {other}, then salt",
-                    sending(bench.victim, adapter),
-                    sending(spy, salted),
-                    None,
-                ),
-            ]
+            for said, warm, probe in (
+                (f"salt, then {other}", salted, adapter),
+                (f"{other}, then salt", adapter, salted),
+            ):
+                ask = sending(bench.victim, warm), sending(spy, probe)
+                ways.append(Way(f"{who}: {said}", *ask))
     return [_check("adapters", await bench.trials(ways))]
 
 

@@ -12,6 +12,7 @@ from saltwall_security.suites.isolation.trial import (
     Ask,
     Outcome,
     Trial,
+    Way,
     attempt,
     cached,
     control,
@@ -56,16 +57,16 @@ class Bench:
         own = client.tenant.cache_salt
         return scope if own is None else f"{own}.{scope}"
 
-    async def trials(self, ways: Sequence[tuple[str, Ask, Ask, int | None]]) -> list[Trial]:
-        """Makes trials (way, victim, spy, floor), some at a time, while there is time."""
+    async def trials(self, ways: Sequence[Way]) -> list[Trial]:
+        """Makes them, some at a time, while there is time."""
         made: list[Trial] = []
         for start in range(0, len(ways), AT_ONCE):
             group = ways[start : start + AT_ONCE]
             if self.audit.left_s <= 0:
-                made += [Trial(way, Outcome.UNTOLD, why="no time was left") for way, *_ in group]
+                lacking = "no time was left"
+                made += [Trial(way.name, Outcome.UNTOLD, why=lacking) for way in group]
                 continue
-            tried = (attempt(way, a, b, self.fresh, floor) for way, a, b, floor in group)
-            made += await asyncio.gather(*tried)
+            made += await asyncio.gather(*(attempt(way, self.fresh) for way in group))
         return made
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from saltwall_security.check import Check, Verdict, judge
 from saltwall_security.client import Answer, Client
-from saltwall_security.suites.isolation.bench import ADVICE, Bench
+from saltwall_security.suites.isolation.bench import ADVICE, AT_ONCE, Bench
 from saltwall_security.suites.isolation.smuggling import TICKET_LIKE
 from saltwall_security.suites.isolation.trial import cached, counted, sent
 from saltwall_security.target import Target
@@ -86,7 +86,7 @@ def _is_text(value: Any) -> bool:
 
 @dataclass
 class Visit:
-    """One tenant's requests in one scope: cached tokens at first, and again at the end."""
+    """A tenant's requests in one scope: cached tokens at first; the owner's again at the end."""
 
     first: int | None = None
     again: int | None = None
@@ -109,15 +109,14 @@ async def check_scopes(bench: Bench) -> Sequence[Check]:
                 break
             made[client][scope.name] = await _visit(bench, client, prompt, scope)
 
-    async def again(client: Client) -> None:
-        for scope in scopes:
-            visit = made[client].get(scope.name)
-            if visit is not None and visit.status == OK:
-                visit.again = cached(await _ask(bench, client, prompt, scope))
-
     await first(bench.victim)
-    await asyncio.gather(first(bench.spy), again(bench.victim))
-    await again(bench.spy)
+    await first(bench.spy)
+    taken = [s for s in scopes if made[bench.victim].get(s.name, Visit()).status == OK]
+    for start in range(0, len(taken), AT_ONCE):
+        group = taken[start : start + AT_ONCE]
+        repeats = (_ask(bench, bench.victim, prompt, scope) for scope in group)
+        for scope, answer in zip(group, await asyncio.gather(*repeats), strict=True):
+            made[bench.victim][scope.name].again = cached(answer)
     return [_within(bench, scopes, made), _across(bench, scopes, made)]
 
 
@@ -196,12 +195,13 @@ def _judged(
 ) -> Check:
     visits = [visit for client in clients for visit in made[client].values()]
     taken = [visit for visit in visits if visit.status == OK]
-    missed = sum(visit.again is None or visit.again <= bench.floor for visit in taken)
     refused = sum(visit.status is not None and 400 <= visit.status < 500 for visit in visits)
     odd = len(visits) - len(taken) - refused
     whole = len(visits) == len(scopes) * len(clients)
-    verdict = judge(bool(hit), whole and bool(taken) and not missed and not odd)
-    hits = [visit.again for visit in taken if visit.again is not None]
+    repeats = [visit.again for visit in made[bench.victim].values() if visit.status == OK]
+    hits = [again for again in repeats if again is not None and again > bench.floor]
+    missed = len(repeats) - len(hits)
+    verdict = judge(bool(hit), whole and bool(hits) and not missed and not odd)
     seen = f"Of {len(scopes)} scopes, {len(taken)} visits were taken and {refused} refused; "
     seen += f"in {len(hit)} scopes {told}" + (f" ({', '.join(hit[:6])})" if hit else "")
     if missed or odd or not whole:
@@ -220,7 +220,7 @@ def _judged(
             "collisions": len(hit),
             "repeats_missed": missed,
         },
-        f"A second visit to each scope hit {min(hits)} to {max(hits)} tokens." if hits else None,
+        f"The owner's second visits hit {min(hits)} to {max(hits)} tokens." if hits else None,
         table=[_row(scope, bench, made) for scope in scopes],
         advice="" if verdict is not Verdict.FAILED else ADVICE,
     )
@@ -238,5 +238,4 @@ def _row(
         "owner_again_tokens": theirs.again,
         "stranger_status": mine.status,
         "stranger_first_tokens": mine.first,
-        "stranger_again_tokens": mine.again,
     }

@@ -61,27 +61,43 @@ class Trial:
         }
 
 
-async def attempt(
-    way: str, victim: Ask, spy: Ask, fresh: Callable[[], str], floor: int | None = None
-) -> Trial:
+@dataclass(frozen=True)
+class Way:
+    """How a victim and a spy send the same prompt.
+
+    Args:
+        floor: as in `Trial`, where it is known; else it is measured.
+        brief: the spy does not repeat a request that has counted its cached tokens: one that reads
+            no cache is no attack, and whether there was something to read the victim shows.
+    """
+
+    name: str
+    victim: Ask
+    spy: Ask
+    floor: int | None = None
+    brief: bool = False
+
+
+async def attempt(way: Way, fresh: Callable[[], str]) -> Trial:
     """The victim sends a new prompt, then the spy does; then both again.
 
     Args:
         fresh: a prompt that nobody has sent.
-        floor: as in `Trial`, where it is known; else it is measured.
     """
     prompt = fresh()
-    warm = await sent(victim, prompt)
+    warm = await sent(way.victim, prompt)
     if warm is None or not counted(warm):
-        return _without(way, Outcome.NOT_OFFERED, warm)
-    probe = await sent(spy, prompt)
+        return _without(way.name, Outcome.NOT_OFFERED, warm)
+    probe = await sent(way.spy, prompt)
     if probe is None or not counted(probe):
-        return _without(way, Outcome.REFUSED, probe)
-    unseen = await sent(spy, fresh()) if floor is None else None
-    again, own = await sent(victim, prompt), await sent(spy, prompt)
-    hits = [cached(answer) for answer in (again, own)]
-    least = floor if unseen is None else cached(unseen)
-    return _judged(way, probe, least, *hits)
+        return _without(way.name, Outcome.REFUSED, probe)
+    floor = way.floor
+    if floor is None:
+        floor = cached(await sent(way.spy, fresh()))
+    controls = [cached(await sent(way.victim, prompt))]
+    if not way.brief or cached(probe) is None:
+        controls.append(cached(await sent(way.spy, prompt)))
+    return _judged(way.name, probe, floor or 0, *controls)
 
 
 async def sent(ask: Ask, prompt: str) -> Answer | None:
@@ -102,13 +118,13 @@ def cached(answer: Answer | None) -> int | None:
     return answer.cached_tokens if answer is not None and counted(answer) else None
 
 
-def _judged(
-    way: str, probe: Answer, floor: int | None, victim: int | None, own: int | None
-) -> Trial:
+def _judged(way: str, probe: Answer, floor: int, *controls: int | None) -> Trial:
     seen, tokens = cached(probe), probe.prompt_tokens or 0
-    # Servers that leave the number out where nothing was cached show it in the controls.
-    shown = victim is not None and own is not None
-    seen, floor = (seen or 0, floor or 0) if shown else (seen, floor or 0)
+    hits = [hit for hit in controls if hit is not None]
+    shown = len(hits) == len(controls)
+    if seen is None and shown:
+        seen = 0  # some servers leave the number out where nothing was cached
+    victim, own = controls[0], controls[1] if len(controls) > 1 else None
 
     def trial(outcome: Outcome, why: str = "") -> Trial:
         return Trial(way, outcome, tokens, seen, floor, victim, own, why)
@@ -117,9 +133,9 @@ def _judged(
         return trial(Outcome.UNTOLD, "even an unseen prompt counts as cached this way")
     if seen is not None and seen > floor:
         return trial(Outcome.LEAK)
-    if victim is None or own is None:
+    if not shown:
         return trial(Outcome.UNTOLD, "the server does not show cached tokens")
-    if min(victim, own) <= floor:
+    if min(hits) <= floor:
         return trial(Outcome.UNTOLD, "a repeat did not hit")
     return trial(Outcome.HELD)
 
@@ -189,13 +205,12 @@ def figures(trials: Sequence[Trial]) -> Mapping[str, float | int | str | bool | 
 
 def control(trials: Sequence[Trial]) -> str | None:
     """What the same requests saw where there was something to see."""
-    told = [t for t in trials if t.victim is not None and t.own is not None]
-    if not told:
+    owners = [t.victim for t in trials if t.victim is not None]
+    if not owners:
         return None
-    return (
-        f"The owner's repeat hit {_span(t.victim for t in told)} tokens, and the stranger's own "
-        f"repeat {_span(t.own for t in told)}."
-    )
+    own = [t.own for t in trials if t.own is not None]
+    again = f", and the stranger's own repeat {_span(own)}" if own else ""
+    return f"The owner's repeat hit {_span(owners)} tokens{again}."
 
 
 def _span(values: Iterable[int | None]) -> str:
