@@ -175,6 +175,7 @@ class BlockServer:
             Route("/v1/models", self._models),
             Route("/v1/completions", self._generate, methods=["POST"]),
             Route("/saltwall/v1/usage", self._usage),
+            Route("/saltwall/v1/tenants/{tenant}/purge", self._purge, methods=["POST"]),
             Route("/metrics", self._metrics),
         ]
         config = uvicorn.Config(
@@ -230,6 +231,12 @@ class BlockServer:
         }
         capacity = {"blocks": self.blocks, "block_tokens": BLOCK}
         return JSONResponse({"capacity": capacity, "tenants": tenants})
+
+    async def _purge(self, request: Request) -> Response:
+        for name in self.pool.accounts:
+            if name.replace("-", "") == request.path_params["tenant"]:
+                self.pool.drop(name)
+        return JSONResponse({})
 
     async def _metrics(self, request: Request) -> Response:
         labels = f'block_size="{BLOCK}",num_gpu_blocks="{self.blocks + 1}"'

@@ -40,8 +40,8 @@ class QuotaServer(BlockServer):
         target = super().target(False, told)
         return replace(target, operator=QuotaOperator(self)) if operated else target
 
-    def let_in(self, owner: str) -> None:
-        """A tenant as an operator's act leaves it."""
+    def report(self, owner: str) -> None:
+        """Usage tells a tenant's quota as it is now."""
         account = self.pool.account(owner)
         self.told[owner] = account.reserve, account.ceiling
 
@@ -59,6 +59,11 @@ class QuotaServer(BlockServer):
                 "tenants": {n.replace("-", ""): self._row(n, a) for n, a in self._accounts()},
             }
         )
+
+    async def _purge(self, request: Request) -> Response:
+        if self.defect == "purges do nothing":
+            return JSONResponse({})
+        return await super()._purge(request)
 
     def _accounts(self) -> list[tuple[str, Account]]:
         return list(self.pool.accounts.items())
@@ -162,12 +167,12 @@ class QuotaOperator(BlockOperator):
         if self.server.defect != "lowered ceilings evict nothing":
             self._trim(tenant.name)
         if self.server.defect != "reports stand still":
-            self.server.let_in(tenant.name)
+            self.server.report(tenant.name)
 
     def clear_quota(self, tenant: Tenant) -> None:
         ceiling = self.server.pool.account(tenant.name).ceiling
         super().clear_quota(tenant)
-        self.server.let_in(tenant.name)
+        self.server.report(tenant.name)
         if self.server.defect == "deleted ceilings stay":
             self.server.pool.account(tenant.name).ceiling = ceiling
 
