@@ -1,0 +1,113 @@
+"""Words that nobody else uses, and every way in which software writes words down."""
+
+import base64
+import re
+import secrets
+import string
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from saltwall_security.target import Tenant
+
+LETTERS = 20
+IDS, LEAST_ID, MOST_ID = 6, 300, 5000
+"""Token ids that every common vocabulary has; as many in a row come together only by design."""
+PROMPT, SCOPE, TOKEN_IDS = "a prompt", "a scope", "a prompt's token ids"
+"""What a tenant may be told, of its own."""
+ANYBODYS: Mapping[str, re.Pattern[bytes]] = {
+    "a ticket": re.compile(rb"sw1\.[A-Za-z0-9_-]{100}"),
+    "an API key": re.compile(rb"sw_live_[0-9A-Za-z]{12}_[0-9A-Za-z]{40}"),
+}
+"""What a Saltwall secret looks like, whoever's it is."""
+
+
+def word() -> str:
+    """Lower-case letters that stay as they are in URLs and JSON."""
+    return "".join(secrets.choice(string.ascii_lowercase) for _ in range(LETTERS))
+
+
+@dataclass(frozen=True)
+class Canaries:
+    """One run's words.
+
+    Args:
+        prompt: in prompts, and wherever a client may write text.
+        scope: in `cache_salt`, and what else names a part of a cache.
+        credential: in keys that do not exist.
+        ids: token ids of a prompt.
+    """
+
+    prompt: str = field(default_factory=word, repr=False)
+    scope: str = field(default_factory=word, repr=False)
+    credential: str = field(default_factory=word, repr=False)
+    ids: Sequence[int] = field(
+        default_factory=lambda: [
+            LEAST_ID + secrets.randbelow(MOST_ID - LEAST_ID) for _ in range(IDS)
+        ],
+        repr=False,
+    )
+
+
+@dataclass(frozen=True)
+class Needles:
+    """What is searched for: spellings by the name of what they spell."""
+
+    spellings: Mapping[str, frozenset[bytes]] = field(repr=False)
+
+    @classmethod
+    def of(
+        cls, canaries: Canaries, tenants: Sequence[Tenant], others: Mapping[str, str | None]
+    ) -> "Needles":
+        """Canaries, the tenants' keys, and other secrets by name."""
+        found = {
+            PROMPT: spell(canaries.prompt),
+            SCOPE: spell(canaries.scope),
+            "a credential": spell(canaries.credential),
+            TOKEN_IDS: _numbers(canaries.ids),
+        }
+        for tenant in tenants:
+            if tenant.key:
+                found[f"the key of {tenant.name}"] = spell(tenant.key) | spell(_secret(tenant.key))
+            if tenant.cache_salt:
+                found[f"the salt of {tenant.name}"] = spell(tenant.cache_salt)
+        found |= {name: spell(secret) for name, secret in others.items() if secret}
+        return cls(found)
+
+    def without(self, *names: str) -> "Needles":
+        """The others."""
+        return Needles({name: each for name, each in self.spellings.items() if name not in names})
+
+    def within(self, content: bytes) -> list[str]:
+        """The names of those that are in it, and of what looks like one of anybody's."""
+        found = [
+            name
+            for name, spellings in self.spellings.items()
+            if any(spelling in content for spelling in spellings)
+        ]
+        return found + [name for name, like in ANYBODYS.items() if like.search(content)]
+
+
+def spell(text: str) -> frozenset[bytes]:
+    """A text as it is, and in hex, base64, percent signs, JSON's escapes and UTF-16."""
+    raw = text.encode()
+    found = {raw, text.encode("utf-16-le"), raw.hex().encode(), raw.hex().upper().encode()}
+    found.add("".join(f"%{byte:02X}" for byte in raw).encode())
+    found.add("".join(f"\\u{ord(letter):04x}" for letter in text).encode())
+    for shift in range(3):
+        for encode in (base64.b64encode, base64.urlsafe_b64encode):
+            # Within a longer text the ends depend on what stands beside it.
+            encoded = encode(bytes(shift) + raw)[: (shift + len(raw)) // 3 * 4]
+            found.add(encoded[4 if shift else 0 :])
+    return frozenset(found)
+
+
+def _secret(key: str) -> str:
+    """The part of a key that must not be known; names and checksums around it may be."""
+    middle = key.split("_", 3)[-1]
+    return middle[: max(16, len(middle) - 6)]
+
+
+def _numbers(ids: Sequence[int]) -> frozenset[bytes]:
+    return frozenset(
+        separator.join(str(each) for each in ids).encode() for separator in (",", ", ", " ", "\n")
+    )

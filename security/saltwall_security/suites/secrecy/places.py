@@ -1,0 +1,130 @@
+"""Where secrets could be left: files, metrics, what commands print, how processes were started."""
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+
+from saltwall_security.engine_control import METRICS, USAGE, EngineControl
+from saltwall_security.errors import AuditError
+from saltwall_security.processes import ancestors, tree
+from saltwall_security.target import Operator, Target
+
+MOST_BYTES = 512 * 2**20
+DATABASE_ENDS = ("-wal", "-journal", "-shm")
+SQLITE = b"SQLite format 3\0"
+SETTLED_S, PATIENCE_S = 0.4, 4.0
+ADMIN = ("/metrics", "/readyz", "/healthz")
+COMMANDS = (("doctor",), ("tenant", "list", "--json"), ("quota", "show"))
+
+
+@dataclass(frozen=True)
+class Found:
+    """A place, and what stands there. `fresh`: it was written to during the run."""
+
+    place: str
+    content: bytes
+    fresh: bool = True
+
+
+def files(paths: Sequence[Path]) -> list[Path]:
+    """All files that are meant, also those within directories."""
+    found: list[Path] = []
+    for path in paths:
+        found += (each for each in sorted(path.rglob("*"))) if path.is_dir() else [path]
+        if path.suffix == ".db":
+            found += (path.with_name(path.name + end) for end in DATABASE_ENDS)
+    return [path for path in dict.fromkeys(found) if path.is_file()]
+
+
+def is_database(path: Path) -> bool:
+    """Whether a file belongs to an SQLite database."""
+    with suppress(OSError), path.open("rb") as file:
+        return file.read(len(SQLITE)) == SQLITE or path.name.endswith(DATABASE_ENDS)
+    return False
+
+
+def read(paths: Sequence[Path], since: float) -> Iterator[Found]:
+    """The files' contents; the ends of very large ones.
+
+    Args:
+        since: what was written after this moment (seconds since 1970) is fresh.
+    """
+    for path in paths:
+        with suppress(OSError), path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            file.seek(max(0, size - MOST_BYTES))
+            fresh = os.fstat(file.fileno()).st_mtime >= since
+            yield Found(path.name, file.read(MOST_BYTES), fresh)
+
+
+async def settled(paths: Sequence[Path]) -> None:
+    """Waits until nothing is written to the files any more, for a while."""
+    until, before = time.monotonic() + PATIENCE_S, -1
+    while time.monotonic() < until:
+        now = sum(path.stat().st_size for path in files(paths))
+        if now == before:
+            return
+        before = now
+        await asyncio.sleep(SETTLED_S)  # between looks at what others write
+
+
+async def metrics(target: Target) -> AsyncIterator[Found]:
+    """What engine and gateway tell of themselves."""
+    if target.control_secret and target.engine_url:
+        async with EngineControl(target) as control:
+            for path in (*METRICS, USAGE):
+                with suppress(AuditError):
+                    yield Found(f"the engine's {path}", (await control.text(path)).encode())
+    if target.admin_url:
+        async with httpx.AsyncClient(timeout=10, trust_env=False) as http:
+            for path in ADMIN:
+                with suppress(httpx.HTTPError):
+                    answer = await http.get(target.admin_url.rstrip("/") + path)
+                    yield Found(f"the operators' {path}", answer.content)
+
+
+async def commands(operator: Operator, model: str | None, tenant: str) -> AsyncIterator[Found]:
+    """What the command line prints for operators to read, and to paste into tickets."""
+    wanted = [
+        *COMMANDS,
+        ("key", "list", tenant),
+        ("salt", "list", tenant, "--json"),
+        ("engine", "--print", "--name", str(model), "--", "--model", str(model)),
+    ]
+    every = await asyncio.gather(
+        *(asyncio.to_thread(operator.printed, *arguments) for arguments in wanted),
+        return_exceptions=True,
+    )
+    for arguments, printed in zip(wanted, every, strict=True):
+        if isinstance(printed, str):
+            yield Found(f"saltwall {' '.join(arguments[:2])}", printed.encode())
+
+
+def processes(pid: int) -> Iterator[Found]:
+    """Command lines and environments of the engine, and of what was started along with it.
+
+    The auditor's own are left out: it was given keys.
+    """
+    own = {os.getpid(), *ancestors(os.getpid())}
+    root = pid
+    for above in ancestors(pid):
+        if b"saltwall" not in _of(above, "cmdline") or above in own:
+            break
+        root = above
+    for each in tree(root):
+        if each not in own:
+            for what in ("cmdline", "environ"):
+                yield Found(f"process {each}'s {what}", _of(each, what))
+
+
+def _of(pid: int, what: str) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/{what}").read_bytes()
+    except OSError:
+        return b""

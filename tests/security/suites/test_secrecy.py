@@ -1,0 +1,124 @@
+"""The secrecy suite finds whatever a server says too much, in every spelling, and nothing else."""
+
+import asyncio
+import base64
+import json
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from chatty_server import ChattyServer
+
+from saltwall_security.check import Check, Verdict
+from saltwall_security.suite import Audit
+from saltwall_security.suites.secrecy import SUITE, places
+from saltwall_security.suites.secrecy.canaries import Canaries, Needles, spell
+from saltwall_security.target import Tenant
+
+WORD = "qwertyuiopasdfghjkl"
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is written late here."""
+    monkeypatch.setattr(places, "SETTLED_S", 0.01)
+
+
+async def audited(server: ChattyServer, **more: Any) -> Mapping[str, Check]:
+    """The suite's checks, by name."""
+    async with server.running(), Audit(server.target(**more), "1", 60, lambda _: None) as audit:
+        return {check.id.partition("/")[2]: check async for check in SUITE.run(audit)}
+
+
+async def test_discretion_holds(tmp_path: Path) -> None:
+    """A log that names routes only; what was not given to search is not tested."""
+    checks = await audited(ChattyServer(tmp_path))
+    assert {name: check.verdict for name, check in checks.items()} == {
+        "errors": Verdict.HELD,
+        "logs": Verdict.HELD,
+        "database": Verdict.NOT_TESTED,
+        "metrics": Verdict.NOT_TESTED,
+        "commands": Verdict.NOT_TESTED,
+        "processes": Verdict.NOT_TESTED,
+    }, {name: check.seen for name, check in checks.items()}
+
+
+@pytest.mark.parametrize(
+    ("leak", "check", "said"),
+    [
+        ("prompts in the log", "logs", "a prompt in server.log"),
+        ("prompts in base64", "logs", "a prompt in server.log"),
+        ("token ids in the log", "logs", "a prompt's token ids in server.log"),
+        ("unknown keys in the log", "logs", "a credential in server.log"),
+        ("known keys in the log", "logs", "the key of one in server.log"),
+        ("tickets in the log", "logs", "a ticket in server.log"),
+        ("a database", "database", "a scope in server.db"),
+        ("answers of others", "errors", "a prompt in an answer to another tenant"),
+        ("answers repeat keys", "errors", "a credential in an answer"),
+    ],
+)
+async def test_a_leak_is_found_and_named(tmp_path: Path, leak: str, check: str, said: str) -> None:
+    """By what and where, without the secret itself."""
+    server = ChattyServer(tmp_path, leak)
+    checks = await audited(server)
+    assert checks[check].verdict is Verdict.FAILED
+    assert said in checks[check].seen
+    assert not any(key in str(checks) for key in ("key-of-one", "key-of-two"))
+
+
+async def test_a_log_without_a_trace_of_the_run_tells_nothing(tmp_path: Path) -> None:
+    """It may be another server's: that nothing is in it proves nothing."""
+    (tmp_path / "other.log").write_text("words /completions one two\n")
+    os.utime(tmp_path / "other.log", (0, 0))
+    checks = await audited(ChattyServer(tmp_path, "silent"))
+    assert checks["logs"].verdict is Verdict.INCONCLUSIVE
+
+
+async def test_keys_in_the_environment_of_the_engine_are_found(tmp_path: Path) -> None:
+    """And on its command line; the auditor's own environment is not looked at."""
+    environ = {**os.environ, "TENANT_KEY": "key-of-one-0123456789abcdef"}
+    argv = [sys.executable, "-c", "input()"]
+    pipe = asyncio.subprocess.PIPE
+    engine = await asyncio.create_subprocess_exec(*argv, stdin=pipe, env=environ)
+    try:
+        checks = await audited(ChattyServer(tmp_path), engine_pid=engine.pid)
+    finally:
+        await engine.communicate(b"\n")
+    assert checks["processes"].verdict is Verdict.FAILED
+    assert "the key of one in process" in checks["processes"].seen
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        WORD,
+        json.dumps(f"é {WORD}"),
+        WORD.encode().hex(),
+        WORD.encode().hex().upper(),
+        "".join(f"%{ord(letter):02X}" for letter in WORD),
+        quote(f"a/{WORD} b"),
+        "".join(f"\\u{ord(letter):04x}" for letter in WORD),
+        *(base64.b64encode(f"{'x' * i}{WORD} and so on".encode()).decode() for i in range(4)),
+        *(base64.urlsafe_b64encode(f"{'~' * i}{WORD}".encode()).decode() for i in range(4)),
+    ],
+)
+def test_a_word_is_found_however_it_is_written(written: str) -> None:
+    """Escaped, encoded, within something longer or alone."""
+    assert any(spelling in f"... {written} ...".encode() for spelling in spell(WORD))
+
+
+def test_spellings_are_long_enough_to_mean_something() -> None:
+    """None is so short that it could stand anywhere by chance."""
+    assert min(len(spelling) for spelling in spell(WORD)) >= 15
+
+
+def test_the_secret_part_of_a_key_is_found_without_its_name() -> None:
+    """A log may name a key by its public part, and must not have the rest."""
+    key = f"sw_live_{'p' * 12}_{'s' * 43}c0ffee"
+    needles = Needles.of(Canaries(), [Tenant("acme", key)], {})
+    assert needles.within(b"key " + b"p" * 12) == []
+    assert needles.within(b"s" * 43) == ["the key of acme"]

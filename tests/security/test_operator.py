@@ -1,0 +1,63 @@
+"""The auditor's operator is the real `saltwall` command, and its errors are safe to print."""
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from saltwall_security.errors import AuditError
+from saltwall_security.operator import CommandLine
+from saltwall_security.target import Tenant
+
+
+@pytest.fixture(scope="module")
+def operator(tmp_path_factory: pytest.TempPathFactory, migrated_sqlite: Path) -> CommandLine:
+    """On a database of its own, and an engine that is not there."""
+    home = tmp_path_factory.mktemp("operator")
+    shutil.copy(migrated_sqlite, home / "saltwall.db")
+    found = {k: v for k, v in os.environ.items() if not k.startswith("SALTWALL_")}
+    found |= {
+        "SALTWALL_HOME": str(home),
+        "SALTWALL_ENGINES": '[{"name": "demo", "url": "http://127.0.0.1:9"}]',
+    }
+    return CommandLine([sys.executable, "-m", "saltwall_platform.cli"], found)
+
+
+@pytest.fixture(scope="module")
+def tenant(operator: CommandLine) -> Tenant:
+    """A tenant that it has created."""
+    return operator.create_tenant("acme")
+
+
+def test_a_tenant_comes_with_a_key_that_is_not_printed(tenant: Tenant) -> None:
+    """Its id is known, and its key is in no representation."""
+    assert tenant.id
+    assert tenant.key
+    assert tenant.key not in repr(tenant)
+
+
+def test_an_error_is_the_commands_own_line(operator: CommandLine, tenant: Tenant) -> None:
+    """It says what to do."""
+    with pytest.raises(AuditError, match=r"`saltwall quota set`.*120% is more than all"):
+        operator.set_quota(tenant, reserve="120%")
+
+
+def test_no_error_has_a_key_in_it(operator: CommandLine, tenant: Tenant) -> None:
+    """Not even one that was mistaken for a name."""
+    with pytest.raises(AuditError) as caught:
+        operator.suspend(Tenant(str(tenant.key)))
+    assert str(tenant.key) not in str(caught.value)
+
+
+def test_what_is_enforced_is_asked_of_engines(operator: CommandLine, tenant: Tenant) -> None:
+    """What is stored is not taken for it: without an engine there is no answer."""
+    with pytest.raises(AuditError, match="no engine says what it enforces"):
+        operator.enforced_quotas()
+
+
+def test_a_command_that_is_not_there_is_named() -> None:
+    """By its path."""
+    with pytest.raises(AuditError, match="/nowhere/saltwall"):
+        CommandLine(["/nowhere/saltwall"], {}).revoke_key("x")
