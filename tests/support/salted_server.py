@@ -75,6 +75,7 @@ class SaltedServer:
         shown: usage says how many tokens were cached.
         models: those that it lists.
         routes: below /v1.
+        forgets_at: numbers of requests before which everything is evicted.
     """
 
     partition: Callable[[Asked], object] = apart
@@ -83,6 +84,7 @@ class SaltedServer:
     caches: bool = True
     models: tuple[str, ...] = ("words",)
     routes: tuple[str, ...] = ("chat/completions", "completions")
+    forgets_at: frozenset[int] = frozenset()
     requests: int = 0
     url: str = ""
     _blocks: set[tuple[object, tuple[object, ...]]] = field(default_factory=set)
@@ -120,6 +122,8 @@ class SaltedServer:
 
     async def _generate(self, request: Request) -> Response:
         self.requests += 1
+        if self.requests in self.forgets_at:
+            self._blocks.clear()
         twice = False
 
         def members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -202,6 +202,22 @@ async def test_where_nothing_shows_nothing_has_held(flaw: dict[str, Any]) -> Non
     assert all("timing" in check.seen + check.advice for check in checks.values())
 
 
+@pytest.mark.parametrize("part", ["routes", "scopes that look alike"])
+async def test_what_others_evict_is_tried_again(part: str) -> None:
+    """A busy neighbour costs time, not the verdict."""
+    server = SaltedServer(forgets_at=frozenset({7, 60}))
+    checks = await examined(server, part)
+    assert {check.verdict for check in checks.values()} <= {HELD, NOT_TESTED}
+    assert server.requests > 60
+
+
+async def test_where_everything_is_evicted_nothing_has_held() -> None:
+    """A cache that keeps nothing for as long as a trial takes leaves doubt."""
+    server = SaltedServer(forgets_at=frozenset(range(9, 10_000, 2)))
+    checks = await examined(server, "what another writes as its salt")
+    assert checks["known-salt"].verdict is INCONCLUSIVE
+
+
 async def test_without_time_nothing_has_held() -> None:
     """A budget that ends early leaves doubt, and no exception."""
     checks = await audited(SaltedServer(), seconds=0.05)

@@ -9,6 +9,7 @@ from saltwall_security.client import Answer, Client
 from saltwall_security.suite import Audit
 from saltwall_security.suites.isolation.routes import CHAT_ROUTE, PLAIN_ROUTE, Route
 from saltwall_security.suites.isolation.trial import (
+    EVICTED,
     Ask,
     Outcome,
     Trial,
@@ -24,7 +25,7 @@ from saltwall_security.suites.isolation.trial import (
 )
 
 FEWEST_WORDS, MOST_WORDS = 12, 1600
-AT_ONCE = 4
+AT_ONCE, RETRIES = 4, 2
 ADVICE = (
     "Put a secret of the platform, one a tenant, into every block hash, and take no word of the "
     "client's for it: what a client writes can at most divide its own cache."
@@ -66,8 +67,17 @@ class Bench:
                 lacking = "no time was left"
                 made += [Trial(way.name, Outcome.UNTOLD, why=lacking) for way in group]
                 continue
-            made += await asyncio.gather(*(attempt(way, self.fresh) for way in group))
+            made += await asyncio.gather(*(self._told(way) for way in group))
         return made
+
+    async def _told(self, way: Way) -> Trial:
+        """A trial, made again where others' load has evicted what there was to see."""
+        trial = await attempt(way, self.fresh)
+        for _ in range(RETRIES):
+            if trial.why != EVICTED or self.audit.left_s <= 0:
+                break
+            trial = await attempt(way, self.fresh)
+        return trial
 
 
 async def set_up(audit: Audit) -> Bench | str:

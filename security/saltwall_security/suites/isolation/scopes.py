@@ -2,13 +2,13 @@
 
 import asyncio
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from saltwall_security.check import Check, Verdict, judge
 from saltwall_security.client import Answer, Client
-from saltwall_security.suites.isolation.bench import ADVICE, AT_ONCE, Bench
+from saltwall_security.suites.isolation.bench import ADVICE, AT_ONCE, RETRIES, Bench
 from saltwall_security.suites.isolation.smuggling import TICKET_LIKE
 from saltwall_security.suites.isolation.trial import cached, counted, sent
 from saltwall_security.target import Target
@@ -97,27 +97,69 @@ async def check_scopes(bench: Bench) -> Sequence[Check]:
     """One prompt goes through all scopes in turn: a scope that is not new would hit at once.
 
     So n requests find any two that are taken for one, and the other tenant's n find any that it
-    shares with the first.
+    shares with the first. It is done again where others' load has evicted what there was to see.
     """
-    scopes, prompt = colliding(bench.audit.target), bench.audit.words(2 * bench.words)
+    scopes = colliding(bench.audit.target)
     stop_at = bench.audit.left_s * (1 - SHARE)
-    made: dict[Client, dict[str, Visit]] = {bench.victim: {}, bench.spy: {}}
+    for _ in range(1 + RETRIES):
+        tour = await _toured(bench, scopes, stop_at)
+        checks = [_within(tour), _across(tour)]
+        leak = any(check.verdict is Verdict.FAILED for check in checks)
+        if leak or tour.told or not tour.whole or bench.audit.left_s < stop_at:
+            break
+    return checks
 
-    async def first(client: Client) -> None:
+
+@dataclass(frozen=True)
+class Tour:
+    """What both tenants saw in the scopes, by name."""
+
+    bench: Bench
+    scopes: Sequence[Scope]
+    owner: Mapping[str, Visit]
+    stranger: Mapping[str, Visit]
+
+    @property
+    def whole(self) -> bool:
+        """Whether there was time for all of it."""
+        return len(self.owner) == len(self.stranger) == len(self.scopes)
+
+    @property
+    def repeats(self) -> Sequence[int | None]:
+        """Cached tokens of the owner's second visits."""
+        return [visit.again for visit in self.owner.values() if visit.status == OK]
+
+    @property
+    def hits(self) -> Sequence[int]:
+        """Those that hit."""
+        return [hit for hit in self.repeats if hit is not None and hit > self.bench.floor]
+
+    @property
+    def told(self) -> bool:
+        """Whether everything that was cached was still there in the end."""
+        return self.whole and bool(self.hits) and len(self.hits) == len(self.repeats)
+
+    def hit(self, visit: Visit | None) -> bool:
+        """Whether a first visit saw more than one of an unseen prompt does."""
+        return visit is not None and visit.first is not None and visit.first > self.bench.floor
+
+
+async def _toured(bench: Bench, scopes: Sequence[Scope], stop_at: float) -> Tour:
+    prompt = bench.audit.words(2 * bench.words)
+    owner: dict[str, Visit] = {}
+    stranger: dict[str, Visit] = {}
+    for client, visits in ((bench.victim, owner), (bench.spy, stranger)):
         for scope in scopes:
             if bench.audit.left_s < stop_at:
                 break
-            made[client][scope.name] = await _visit(bench, client, prompt, scope)
-
-    await first(bench.victim)
-    await first(bench.spy)
-    taken = [s for s in scopes if made[bench.victim].get(s.name, Visit()).status == OK]
+            visits[scope.name] = await _visit(bench, client, prompt, scope)
+    taken = [scope for scope in scopes if owner.get(scope.name, Visit()).status == OK]
     for start in range(0, len(taken), AT_ONCE):
         group = taken[start : start + AT_ONCE]
         repeats = (_ask(bench, bench.victim, prompt, scope) for scope in group)
         for scope, answer in zip(group, await asyncio.gather(*repeats), strict=True):
-            made[bench.victim][scope.name].again = cached(answer)
-    return [_within(bench, scopes, made), _across(bench, scopes, made)]
+            owner[scope.name].again = cached(answer)
+    return Tour(bench, scopes, owner, stranger)
 
 
 async def _visit(bench: Bench, client: Client, prompt: str, scope: Scope) -> Visit:
@@ -137,76 +179,59 @@ async def _ask(bench: Bench, client: Client, prompt: str, scope: Scope) -> Answe
     return await sent(lambda text: bench.route.ask(client, text, fields), prompt)
 
 
-def _within(
-    bench: Bench, scopes: Sequence[Scope], made: Mapping[Client, Mapping[str, Visit]]
-) -> Check:
-    hit, met = [], set[str]()
+def _distinct(scopes: Sequence[Scope]) -> Iterator[Scope]:
+    """The first of each kind that a server may take for one."""
+    met = set[str]()
     for scope in scopes:
-        visit = made[bench.victim].get(scope.name)
-        if visit is None or visit.first is None:
-            continue
-        if visit.first > bench.floor and not (scope.alike and scope.alike in met):
-            hit.append(scope.name)
+        if not scope.alike or scope.alike not in met:
+            yield scope
         met.add(scope.alike)
+
+
+def _within(tour: Tour) -> Check:
     return _judged(
         "scopes-within",
         "Parts of one tenant's own cache stay apart, however its scopes are spelled",
-        bench,
-        scopes,
-        made,
-        hit,
+        tour,
+        [each.name for each in _distinct(tour.scopes) if tour.hit(tour.owner.get(each.name))],
         "a scope hit what another scope of the same tenant had cached",
-        [bench.victim],
+        [tour.owner],
     )
 
 
-def _across(
-    bench: Bench, scopes: Sequence[Scope], made: Mapping[Client, Mapping[str, Visit]]
-) -> Check:
-    hit = []
-    for scope in scopes:
-        theirs, mine = made[bench.victim].get(scope.name), made[bench.spy].get(scope.name)
-        if theirs is None or mine is None or mine.first is None or theirs.first is None:
-            continue
-        # Where the victim's own scopes are taken for one, the spy's are too: that is no stranger's.
-        if mine.first > bench.floor and (theirs.first <= bench.floor or scope is scopes[0]):
-            hit.append(scope.name)
+def _across(tour: Tour) -> Check:
+    # Where the victim's own scopes are taken for one, the spy's are too: that is no stranger's.
+    own = {s.name for s in tour.scopes[1:] if tour.hit(tour.owner.get(s.name))}
+    distinct = [each.name for each in _distinct(tour.scopes) if each.name not in own]
     return _judged(
         "scopes-across",
         "No scope that a tenant writes reaches another tenant's cache",
-        bench,
-        scopes,
-        made,
-        hit,
+        tour,
+        [name for name in distinct if tour.hit(tour.stranger.get(name))],
         "the stranger hit what the owner had cached",
-        [bench.victim, bench.spy],
+        [tour.owner, tour.stranger],
     )
 
 
 def _judged(
     name: str,
     claim: str,
-    bench: Bench,
-    scopes: Sequence[Scope],
-    made: Mapping[Client, Mapping[str, Visit]],
+    tour: Tour,
     hit: Sequence[str],
     told: str,
-    clients: Sequence[Client],
+    visited: Sequence[Mapping[str, Visit]],
 ) -> Check:
-    visits = [visit for client in clients for visit in made[client].values()]
-    taken = [visit for visit in visits if visit.status == OK]
+    visits = [visit for each in visited for visit in each.values()]
+    taken = sum(visit.status == OK for visit in visits)
     refused = sum(visit.status is not None and 400 <= visit.status < 500 for visit in visits)
-    odd = len(visits) - len(taken) - refused
-    whole = len(visits) == len(scopes) * len(clients)
-    repeats = [visit.again for visit in made[bench.victim].values() if visit.status == OK]
-    hits = [again for again in repeats if again is not None and again > bench.floor]
-    missed = len(repeats) - len(hits)
-    verdict = judge(bool(hit), whole and bool(hits) and not missed and not odd)
-    seen = f"Of {len(scopes)} scopes, {len(taken)} visits were taken and {refused} refused; "
+    odd = len(visits) - taken - refused
+    missed = len(tour.repeats) - len(tour.hits)
+    verdict = judge(bool(hit), tour.told and not odd)
+    seen = f"Of {len(tour.scopes)} scopes, {taken} visits were taken and {refused} refused; "
     seen += f"in {len(hit)} scopes {told}" + (f" ({', '.join(hit[:6])})" if hit else "")
-    if missed or odd or not whole:
+    if missed or odd or not tour.whole:
         seen += f"; {missed} repeats did not hit, {odd} were not answered"
-        seen += "" if whole else ", and time ran out"
+        seen += "" if tour.whole else ", and time ran out"
     return Check(
         f"isolation/{name}",
         "G1",
@@ -214,23 +239,23 @@ def _judged(
         claim,
         f"{seen}.",
         {
-            "scopes": len(scopes),
-            "visits_taken": len(taken),
+            "scopes": len(tour.scopes),
+            "visits_taken": taken,
             "visits_refused": refused,
             "collisions": len(hit),
             "repeats_missed": missed,
         },
-        f"The owner's second visits hit {min(hits)} to {max(hits)} tokens." if hits else None,
-        table=[_row(scope, bench, made) for scope in scopes],
+        f"The owner's second visits hit {min(tour.hits)} to {max(tour.hits)} tokens."
+        if tour.hits
+        else None,
+        table=[_row(scope, tour) for scope in tour.scopes],
         advice="" if verdict is not Verdict.FAILED else ADVICE,
     )
 
 
-def _row(
-    scope: Scope, bench: Bench, made: Mapping[Client, Mapping[str, Visit]]
-) -> Mapping[str, float | int | str | None]:
-    theirs = made[bench.victim].get(scope.name, Visit())
-    mine = made[bench.spy].get(scope.name, Visit())
+def _row(scope: Scope, tour: Tour) -> Mapping[str, float | int | str | None]:
+    theirs = tour.owner.get(scope.name, Visit())
+    mine = tour.stranger.get(scope.name, Visit())
     return {
         "scope": scope.name,
         "owner_status": theirs.status,

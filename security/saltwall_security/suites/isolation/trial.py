@@ -9,6 +9,7 @@ import httpx
 from saltwall_security.check import Verdict
 from saltwall_security.client import Answer
 
+EVICTED = "a repeat did not hit"
 Ask = Callable[[str], Awaitable[Answer]]
 """Sends a prompt in some way, as some tenant."""
 
@@ -97,7 +98,13 @@ async def attempt(way: Way, fresh: Callable[[], str]) -> Trial:
     controls = [cached(await sent(way.victim, prompt))]
     if not way.brief or cached(probe) is None:
         controls.append(cached(await sent(way.spy, prompt)))
-    return _judged(way.name, probe, floor or 0, *controls)
+    trial = _judged(way.name, probe, floor or 0, *controls)
+    if trial.outcome is Outcome.LEAK:
+        # What a template adds may have been evicted when it was measured: once more, twice in a row.
+        await sent(way.spy, fresh())
+        floor = max(floor or 0, cached(await sent(way.spy, fresh())) or 0)
+        trial = _judged(way.name, probe, floor, *controls)
+    return trial
 
 
 async def sent(ask: Ask, prompt: str) -> Answer | None:
@@ -136,7 +143,7 @@ def _judged(way: str, probe: Answer, floor: int, *controls: int | None) -> Trial
     if not shown:
         return trial(Outcome.UNTOLD, "the server does not show cached tokens")
     if min(hits) <= floor:
-        return trial(Outcome.UNTOLD, "a repeat did not hit")
+        return trial(Outcome.UNTOLD, EVICTED)
     return trial(Outcome.HELD)
 
 
