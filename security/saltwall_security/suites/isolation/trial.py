@@ -100,7 +100,7 @@ async def attempt(way: Way, fresh: Callable[[], str]) -> Trial:
         controls.append(cached(await sent(way.spy, prompt)))
     trial = _judged(way.name, probe, floor or 0, *controls)
     if trial.outcome is Outcome.LEAK:
-        # What a template adds may have been evicted when it was measured: once more, twice in a row.
+        # What a template adds may have been evicted when it was measured: again, twice in a row.
         await sent(way.spy, fresh())
         floor = max(floor or 0, cached(await sent(way.spy, fresh())) or 0)
         trial = _judged(way.name, probe, floor, *controls)
