@@ -1,13 +1,14 @@
 """Requests exactly as given, which a well-behaved client would not send, and whole answers."""
 
 import http.client
-import ssl
 import time
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
 from urllib.parse import urlsplit
+
+from saltwall_security.trust import system_trust
 
 Headers = Iterable[tuple[str, str]]
 MAX_ANSWER_BYTES = 2**22
@@ -49,7 +50,7 @@ class Wire:
         host = parts.hostname or ""
         if parts.scheme == "https":
             self._connection: http.client.HTTPConnection = http.client.HTTPSConnection(
-                host, parts.port, timeout=timeout_s, context=ssl.create_default_context()
+                host, parts.port, timeout=timeout_s, context=system_trust()
             )
         else:
             self._connection = http.client.HTTPConnection(host, parts.port, timeout=timeout_s)
