@@ -90,6 +90,7 @@ class Platform:
     seen: set[tuple[bytes, str]] = field(default_factory=set)
     stored: dict[str, str] = field(default_factory=dict)
     running: dict[str, asyncio.Event] = field(default_factory=dict)
+    active: int = 0
 
     def __post_init__(self) -> None:
         for name in ("acme", "globex"):
@@ -214,6 +215,8 @@ class Platform:
             stream=True,
         )
         passed = {k: v for k, v in upstream.headers.items() if k == "endpoint-load-metrics"}
+        if "load is in a header" in self.defects:
+            passed["x-busyness"] = str(self.active)
         passed["content-type"] = upstream.headers.get("content-type", "application/json")
 
         async def parts() -> AsyncIterator[bytes]:
@@ -287,7 +290,10 @@ class Platform:
         except ValueError:
             return JSONResponse({"error": {"message": "no JSON"}}, 400)
         headers = {}
-        if request.headers.get("endpoint-load-metrics-format"):
+        if "headers count that no seal covers" in self.defects:
+            document = {**document, "request_id": request.headers.get("x-request-id", "")}
+        asked = request.headers.get("endpoint-load-metrics-format")
+        if asked and "load is passed on" in self.defects:
             headers["endpoint-load-metrics"] = "waiting=3"
         if document.get("stream"):
             events = self._stream(opened, document)
@@ -339,15 +345,19 @@ class Platform:
             self.running[name].set()
         over = self.running[name] = asyncio.Event()
         last = document["max_tokens"] - 1
-        for number in range(last + 1):
-            lost = not self._stands(ticket) and "running requests go on" not in self.defects
-            if over.is_set() or lost:
-                return
-            reason = "length" if number == last else None
-            event = {"id": name, "choices": [{"text": "x", "finish_reason": reason}]}
-            yield f"data: {json.dumps(event)}\n\n"
-            await asyncio.sleep(TOKEN_S)
-        yield "data: [DONE]\n\n"
+        self.active += 1
+        try:
+            for number in range(last + 1):
+                lost = not self._stands(ticket) and "running requests go on" not in self.defects
+                if over.is_set() or lost:
+                    return
+                reason = "length" if number == last else None
+                event = {"id": name, "choices": [{"text": "x", "finish_reason": reason}]}
+                yield f"data: {json.dumps(event)}\n\n"
+                await asyncio.sleep(TOKEN_S)
+            yield "data: [DONE]\n\n"
+        finally:
+            self.active -= 1
 
 
 @dataclass

@@ -75,6 +75,7 @@ class SaltedServer:
         shown: usage says how many tokens were cached.
         models: those that it lists.
         routes: below /v1.
+        owned: a block that two tenants share is served to the first of them alone.
         forgets_at: numbers of requests before which everything is evicted.
     """
 
@@ -84,10 +85,11 @@ class SaltedServer:
     caches: bool = True
     models: tuple[str, ...] = ("words",)
     routes: tuple[str, ...] = ("chat/completions", "completions")
+    owned: bool = False
     forgets_at: frozenset[int] = frozenset()
     requests: int = 0
     url: str = ""
-    _blocks: set[tuple[object, tuple[object, ...]]] = field(default_factory=set)
+    _blocks: dict[tuple[object, tuple[object, ...]], str] = field(default_factory=dict)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator["SaltedServer"]:
@@ -158,9 +160,10 @@ class SaltedServer:
             found, missed = 0, False
             for end in range(BLOCK, len(tokens), BLOCK):
                 block = (partition, tuple(tokens[:end]))
-                missed = missed or block not in self._blocks
+                owner = self._blocks.setdefault(block, "") or asked.tenant
+                missed = missed or not self._blocks[block] or (self.owned and owner != asked.tenant)
                 found += 0 if missed else BLOCK
-                self._blocks.add(block)
+                self._blocks[block] = owner
         return (found if self.caches else 0), len(tokens)
 
     def _answer(self, body: Mapping[str, Any], cached: int, tokens: int) -> Response:

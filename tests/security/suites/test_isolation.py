@@ -11,6 +11,8 @@ from saltwall_security.check import Check, Verdict, worst
 from saltwall_security.suite import Audit
 from saltwall_security.suites.isolation import PARTS, SUITE
 from saltwall_security.suites.isolation.bench import Bench, set_up
+from saltwall_security.suites.isolation.owner_check import owner_check
+from saltwall_security.suites.isolation.routes import ROUTES
 
 HELD, FAILED = Verdict.HELD, Verdict.FAILED
 INCONCLUSIVE, NOT_TESTED = Verdict.INCONCLUSIVE, Verdict.NOT_TESTED
@@ -50,14 +52,8 @@ async def test_a_divided_cache_holds_on_every_route_and_in_every_disguise() -> N
     checks = await audited(SaltedServer())
     assert {name: c.seen for name, c in checks.items() if c.verdict not in (HELD, NOT_TESTED)} == {}
     untested = {name for name, check in checks.items() if check.verdict is NOT_TESTED}
-    assert untested == {
-        "responses",
-        "messages",
-        "chat-batch",
-        "generate",
-        "invocations",
-        "adapters",
-    }
+    offered = {"chat", "completions", "token-ids"}
+    assert untested == {r.name for r in ROUTES} - offered | {"adapters", "owner-check"}
     assert worst(check.verdict for check in checks.values()) is HELD
 
 
@@ -145,6 +141,17 @@ def normalised(asked: Asked) -> object:
     return tenant, unicodedata.normalize("NFKC", salt)
 
 
+def scopeless_streams(asked: Asked) -> object:
+    """The part of a tenant's cache is forgotten in streams."""
+    return (asked.tenant, "") if asked.body.get("stream") else apart(asked)
+
+
+def padded(asked: Asked) -> object:
+    """Scopes that differ by zeros at their ends are one, as HMAC's keys are."""
+    tenant, salt = apart(asked)  # type: ignore[misc]
+    return tenant, salt.rstrip("\x00")
+
+
 def by_scope_alone(asked: Asked) -> object:
     """Whoever names a scope shares it."""
     return asked.salt or apart(asked)
@@ -164,6 +171,8 @@ def without_siblings(asked: Asked) -> object:
         (by_scope_alone, "scopes that look alike", {"scopes-across"}),
         (cut_at_128, "scopes that look alike", {"scopes-within"}),
         (normalised, "scopes that look alike", {"scopes-within"}),
+        (padded, "scopes that look alike", {"scopes-within"}),
+        (scopeless_streams, "scopes that look alike", {"scopes-within"}),
         (without_siblings, "several choices", {"choices"}),
         (by_prompt_cache_key, "fields", {"fields"}),
         (by_xargs, "fields", {"fields"}),
@@ -202,6 +211,13 @@ async def test_where_nothing_shows_nothing_has_held(flaw: dict[str, Any]) -> Non
     assert all("timing" in check.seen + check.advice for check in checks.values())
 
 
+async def test_a_cache_that_is_shared_and_checked_afterwards_is_found() -> None:
+    """A stranger hits nothing, and cannot cache what the owner has: that is seen, and said."""
+    checks = await examined(SaltedServer(lambda _: None, owned=True), "routes")
+    assert failed(checks) == {"chat", "completions", "token-ids"}
+    assert "4 of 4 rounds" in checks["chat"].seen
+
+
 @pytest.mark.parametrize("part", ["routes", "scopes that look alike"])
 async def test_what_others_evict_is_tried_again(part: str) -> None:
     """A busy neighbour costs time, not the verdict."""
@@ -216,6 +232,17 @@ async def test_where_everything_is_evicted_nothing_has_held() -> None:
     server = SaltedServer(forgets_at=frozenset(range(9, 10_000, 2)))
     checks = await examined(server, "what another writes as its salt")
     assert checks["known-salt"].verdict is INCONCLUSIVE
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "verdict"),
+    [(3, 3, HELD), (3, 7, FAILED), (None, None, NOT_TESTED), (3, None, NOT_TESTED)],
+)
+def test_hits_that_were_stopped_during_the_attacks_fail(
+    before: int | None, after: int | None, verdict: Verdict
+) -> None:
+    """What the engine stopped before the audit is not counted."""
+    assert owner_check(before, after).verdict is verdict
 
 
 async def test_without_time_nothing_has_held() -> None:

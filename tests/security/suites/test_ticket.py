@@ -19,6 +19,7 @@ from saltwall_security.suite import Audit
 from saltwall_security.suites.ticket import SUITE, sealed, standing, unsealed
 from saltwall_security.suites.ticket.altered import altered, malformed, moved
 from saltwall_security.suites.ticket.front import check_stolen
+from saltwall_security.suites.ticket.headers import check_unsealed
 from saltwall_security.suites.ticket.minted import Mint, misdirected, outdated
 from saltwall_security.suites.ticket.shots import Hit, Shot, fire, refused
 from saltwall_security.suites.ticket.spied import SEAL_HEADER, Spied, ticket_of
@@ -111,6 +112,7 @@ async def test_a_sealed_engine_holds_and_nothing_secret_is_reported() -> None:
         ("metrics are open", {"routes", "control-secret"}),
         ("the secret is compared on a prefix", {"control-secret"}),
         ("load is passed on", {"load-headers"}),
+        ("load is in a header", {"load-headers"}),
         ("request ids are passed through", {"request-ids"}),
     ],
 )
@@ -172,6 +174,15 @@ async def test_a_stolen_ticket_that_opens_the_front_door_is_found() -> None:
         check = await check_stolen(audit, wire)
     assert check.verdict is FAILED
     assert int(check.figures["cached_for_stranger_tokens"] or 0) > 0
+
+
+async def test_a_header_that_counts_beside_a_seal_is_found() -> None:
+    """An engine that takes a request's id from a header that anybody may have added."""
+    for defects, verdict in ((set(), HELD), ({"headers count that no seal covers"}, FAILED)):
+        platform = Platform(frozenset(defects))
+        async with spied(platform) as (audit, wire):
+            genuine = await wire.capture(audit.target.tenants[0], "Salt.")
+            assert (await check_unsealed(audit, genuine)).verdict is verdict
 
 
 async def test_an_engine_without_tickets_fails_and_the_rest_is_not_tested() -> None:

@@ -13,6 +13,7 @@ from saltwall_security.check import Check, Verdict
 from saltwall_security.client import Answer, Client
 from saltwall_security.suite import Audit, Suite
 from saltwall_security.suites.isolation.bench import Bench, check, sending, set_up
+from saltwall_security.suites.isolation.owner_check import owner_check, stopped_hits
 from saltwall_security.suites.isolation.routes import CHAT_ROUTE, PLAIN_ROUTE, ROUTES, Route
 from saltwall_security.suites.isolation.scopes import check_scopes
 from saltwall_security.suites.isolation.smuggling import (
@@ -55,10 +56,12 @@ async def run(audit: Audit) -> AsyncIterator[Check]:
                 advice=UNTOLD_ADVICE,
             )
         return
+    before = await stopped_hits(audit.target)
     for name, part in PARTS.items():
         audit.say(name)
         for found in await part(bench):
             yield found
+    yield owner_check(before, await stopped_hits(audit.target))
 
 
 async def _known_salt(bench: Bench) -> Sequence[Check]:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from saltwall_security.check import Check
 from saltwall_security.client import Answer, Client
@@ -10,6 +10,7 @@ from saltwall_security.suite import Audit
 from saltwall_security.suites.isolation.routes import CHAT_ROUTE, PLAIN_ROUTE, Route
 from saltwall_security.suites.isolation.trial import (
     EVICTED,
+    INTERFERES,
     Ask,
     Outcome,
     Trial,
@@ -19,6 +20,7 @@ from saltwall_security.suites.isolation.trial import (
     control,
     counted,
     figures,
+    interferes,
     sent,
     summary,
     verdict,
@@ -71,8 +73,13 @@ class Bench:
         return made
 
     async def _told(self, way: Way) -> Trial:
-        """A trial, made again where others' load has evicted what there was to see."""
+        """A trial, made again where others' load has evicted what there was to see.
+
+        Unless it was not others' load.
+        """
         trial = await attempt(way, self.fresh)
+        if trial.why == EVICTED and await interferes(way, trial, self.fresh):
+            return replace(trial, outcome=Outcome.LEAK, why=INTERFERES)
         for _ in range(RETRIES):
             if trial.why != EVICTED or self.audit.left_s <= 0:
                 break

@@ -25,11 +25,13 @@ class Scope:
 
     Args:
         alike: a server may take those with the same word here for one.
+        stream: its requests are streamed.
     """
 
     name: str
     value: Any = field(repr=False)
     alike: str = ""
+    stream: bool = False
 
 
 def colliding(target: Target) -> Sequence[Scope]:
@@ -45,12 +47,16 @@ def colliding(target: Target) -> Sequence[Scope]:
         Scope("a.bc", "a.bc"),
         Scope("ab.c", "ab.c"),
         Scope("abc", "abc"),
+        Scope("one that is streamed", "streamed-1", stream=True),
+        Scope("another that is streamed", "streamed-2", stream=True),
         Scope("the model's name", model),
         Scope("the model's name and a", f"{model}a"),
         Scope("the tenant's name", victim.name),
         Scope("the tenant's name, colon, a", f"{victim.name}:a"),
         Scope("the tenant's name, slash, a", f"{victim.name}/a"),
         Scope("the tenant's id", victim.id or f"id-of-{victim.name}"),
+        Scope("a NUL", "a\x00"),
+        Scope("NUL", "\x00"),
         Scope("a NUL bc", "a\x00bc"),
         Scope("a NUL bd", "a\x00bd"),
         Scope("JSON that closes the string", 'a","bc'),
@@ -176,7 +182,9 @@ async def _ask(bench: Bench, client: Client, prompt: str, scope: Scope) -> Answe
     if isinstance(value, str) and value:
         value = bench.salt(client, value)
     fields = {} if value is ABSENT else {"cache_salt": value}
-    return await sent(lambda text: bench.route.ask(client, text, fields), prompt)
+    return await sent(
+        lambda text: bench.route.ask(client, text, fields, stream=scope.stream), prompt
+    )
 
 
 def _distinct(scopes: Sequence[Scope]) -> Iterator[Scope]:

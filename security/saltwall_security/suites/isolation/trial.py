@@ -10,6 +10,9 @@ from saltwall_security.check import Verdict
 from saltwall_security.client import Answer
 
 EVICTED = "a repeat did not hit"
+INTERFERES = "one tenant's copy of a prompt costs the other its own"
+ROUNDS = 4
+"""Where eviction is to blame, a round speaks for interference one time in four at most."""
 Ask = Callable[[str], Awaitable[Answer]]
 """Sends a prompt in some way, as some tenant."""
 
@@ -107,6 +110,38 @@ async def attempt(way: Way, fresh: Callable[[], str]) -> Trial:
     return trial
 
 
+async def interferes(way: Way, trial: Trial, fresh: Callable[[], str]) -> bool:
+    """Whether a repeat misses because both sent the same prompt, and for no other reason.
+
+    So it is where two tenants' blocks have one hash and a later check keeps them apart: the spy
+    hits nothing, yet sees what the victim has cached by what it cannot cache itself. Each round
+    makes the same requests twice, in changing order: with one prompt for both, and one for each.
+    """
+    floor = trial.floor or 0
+    owner = stranger = True
+    for number in range(ROUNDS):
+        same = fresh()
+        pairs = [(same, same), (fresh(), fresh())]
+        if number % 2:
+            pairs.reverse()
+        made = [await _round(way, *pair) for pair in pairs]
+        shared, apart = made if not number % 2 else reversed(made)
+        owner = owner and shared[0] <= floor < apart[0]
+        stranger = stranger and shared[1] <= floor < apart[1]
+        if not owner and not stranger:
+            return False
+    return True
+
+
+async def _round(way: Way, theirs: str, mine: str) -> tuple[int, int]:
+    """Cached tokens of the victim's and the spy's repeats."""
+    await sent(way.victim, theirs)
+    await sent(way.spy, mine)
+    owner = cached(await sent(way.victim, theirs))
+    stranger = cached(await sent(way.spy, mine))
+    return owner or 0, stranger or 0
+
+
 async def sent(ask: Ask, prompt: str) -> Answer | None:
     """The answer, or none where the connection gave out."""
     try:
@@ -170,8 +205,15 @@ def verdict(trials: Sequence[Trial]) -> Verdict:
 def summary(trials: Sequence[Trial]) -> str:
     """What was seen, as a sentence."""
     by = {outcome: [t for t in trials if t.outcome is outcome] for outcome in Outcome}
-    leaks, held = by[Outcome.LEAK], by[Outcome.HELD]
+    found, held = by[Outcome.LEAK], by[Outcome.HELD]
+    leaks = [trial for trial in found if trial.why != INTERFERES]
     parts = []
+    if len(found) > len(leaks):
+        parts.append(
+            f"In {len(found) - len(leaks)} of {len(trials)} ways a prompt that both tenants had "
+            f"sent was cached for one of them only, in {ROUNDS} of {ROUNDS} rounds, and different "
+            "prompts for both: that shows what the other has cached"
+        )
     if leaks:
         worst = max(leaks, key=lambda trial: trial.seen or 0)
         parts.append(

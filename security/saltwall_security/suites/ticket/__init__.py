@@ -18,7 +18,8 @@ from saltwall_security.recording import Recorded
 from saltwall_security.suite import Audit, Suite
 from saltwall_security.suites.ticket import doors
 from saltwall_security.suites.ticket.altered import altered, malformed, moved
-from saltwall_security.suites.ticket.front import check_load, check_request_ids, check_stolen
+from saltwall_security.suites.ticket.front import check_request_ids, check_stolen
+from saltwall_security.suites.ticket.headers import check_load, check_unsealed
 from saltwall_security.suites.ticket.minted import LIFETIME_S, Mint, misdirected, outdated
 from saltwall_security.suites.ticket.shots import TIMEOUT_S, Hit, Shot, fire, refused
 from saltwall_security.suites.ticket.spied import Spied, spied_gateway
@@ -38,6 +39,7 @@ CLAIMS = {
     "lifetime": "A ticket older than its lifetime, or from the future, is refused",
     "audience": "A ticket for another engine, key, tenant or generation is refused",
     "standing": STANDING,
+    "unsealed-headers": "Headers that are added to a sealed request change nothing at the engine",
     "stolen": "A stolen ticket is worth nothing at the front door",
     "serves": "After all this the engine serves as before",
 }
@@ -48,6 +50,7 @@ SEALED = (
     "sealed-routes",
     "sealed-websockets",
     "sealed-bodies",
+    "unsealed-headers",
     "stolen",
     "standing",
     "lifetime",
@@ -144,6 +147,7 @@ async def sealed(audit: Audit, operator: Operator, spied: Spied) -> AsyncIterato
     )
     yield await checked("sealed-websockets", doors.sockets)
     yield await checked("sealed-bodies", doors.endless, malformed=True)
+    yield await check_unsealed(audit, await genuine())
     yield await check_stolen(audit, spied)
     yield await check_standing(audit, operator, spied)
     for check in await _minted(audit, spied):

@@ -1,20 +1,15 @@
 """What a tenant can do with a ticket, or with another's request id, at the front door."""
 
-import re
 from collections.abc import Sequence
 
-import httpx
-
 from saltwall_security.check import Check, judge
-from saltwall_security.client import CHAT, COMPLETIONS, Answer, Client
+from saltwall_security.client import COMPLETIONS
 from saltwall_security.running import Running
 from saltwall_security.suite import Audit
 from saltwall_security.suites.ticket.spied import SEAL_HEADER, Spied, ticket_of
 
 WORDS = 150
 STREAM_TOKENS = 48
-LOAD = re.compile(r"load|kv.?cache|queue|waiting|running|gpu|util", re.IGNORECASE)
-ASKED = ("TEXT", "JSON", "BIN")
 
 
 async def check_stolen(audit: Audit, spied: Spied) -> Check:
@@ -41,39 +36,6 @@ async def check_stolen(audit: Audit, spied: Spied) -> Check:
         {"cached_for_stranger_tokens": seen, "cached_for_owner_tokens": owners},
         f"The owner's repeat hit {owners} tokens.",
     )
-
-
-async def check_load(audit: Audit) -> Check:
-    """vLLM tells its load in headers to whoever asks for it; a gateway must not pass that on."""
-    spy, names, answered = audit.client(1), set[str](), 0
-    for form in ASKED:
-        for path in (COMPLETIONS, CHAT):
-            answer = await _asked(spy, path, form)
-            if answer is not None:
-                answered += answer.ok
-                names |= {name for name in answer.headers if LOAD.search(name)}
-    return Check(
-        "ticket/load-headers",
-        "G7",
-        judge(bool(names), answered > 0),
-        "No header of an answer tells a tenant how busy the engine is, even if it asks",
-        f"Asked for load in {len(ASKED)} formats on two routes: "
-        + (f"told in {', '.join(sorted(names))}." if names else "no such header came."),
-        {"answers": answered, "headers": len(names)},
-        f"{answered} of the requests were served.",
-        advice="Pass on response headers by an allow-list." if names else "",
-    )
-
-
-async def _asked(client: Client, path: str, form: str) -> Answer | None:
-    said = {"messages": [{"role": "user", "content": "Salt."}]}
-    fields = said if path == CHAT else {"prompt": "Salt."}
-    try:
-        return await client.ask(
-            path, {**fields, "max_tokens": 1}, {"endpoint-load-metrics-format": form}
-        )
-    except httpx.HTTPError:
-        return None
 
 
 async def check_request_ids(audit: Audit) -> Check:
