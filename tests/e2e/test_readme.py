@@ -67,6 +67,7 @@ def test_each_block_is_run_by_a_test_here() -> None:
             "tenant suspend globex",
             "quota set acme",
             "tenant show acme",
+            "audit run",
             "--write-keys",
             "engine --print",
             "saltwall gateway",
@@ -103,6 +104,18 @@ def test_the_tour(shell: Shell) -> None:
     shown = shell.run(block("tenant show acme"))
     assert "acme" in shown
     assert "# TYPE" in shown
+
+
+def test_the_audit(shell: Shell, stack: Stack) -> None:
+    """It finds what runs, needs nothing else, and leaves reports; here with one suite alone.
+
+    Which ends when it is done: the budget is for busy machines.
+    """
+    short = "audit run --suite recovery --budget 5m"
+    said = shell.run(block("audit run").replace("audit run", short))
+    assert "All that was tested held" in said
+    written = {path.name for path in (stack.home / "saltwall-audit").iterdir()}
+    assert written == {"report.json", "report.html", "report.xml", "report.sarif"}
 
 
 def test_an_engine_and_a_gateway_on_machines_of_their_own(shell: Shell, tmp_path: Path) -> None:
