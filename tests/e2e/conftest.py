@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from flood.targets import STACK_POOL
+from flood.targets import STACK_POOL, Target, stock
 from recorder import Recorded, listening
 from running_stack import LEASE_S, Stack, running_stack
 
@@ -45,3 +45,10 @@ def stack(tmp_path_factory: pytest.TempPathFactory, spans: Any) -> Iterator[Stac
         SALTWALL_OTLP_ENDPOINT=spans[0],
     ) as stack:
         yield stack
+
+
+@pytest.fixture(scope="session")
+def plain(stack: Stack) -> Iterator[Target]:
+    """Stock vLLM with the same model and the same number of blocks, to be attacked the same way."""
+    with stock(stack.home) as target:
+        yield target

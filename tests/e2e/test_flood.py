@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 from flood.attacks import STRATEGIES
-from flood.targets import Target, on_stack, stock
+from flood.targets import Target, on_stack
 from flood.trial import Trial, attack, pooled
 from properties import LONG
 from running_stack import Stack
@@ -27,13 +27,6 @@ class Outcome(NamedTuple):
 def product(stack: Stack) -> Iterator[Target]:
     """The running stack, with a victim whose reserve is set while it runs."""
     with on_stack(stack, attackers=1) as target:
-        yield target
-
-
-@pytest.fixture(scope="module")
-def plain(stack: Stack) -> Iterator[Target]:
-    """Stock vLLM with the same model and the same number of blocks."""
-    with stock(stack.home) as target:
         yield target
 
 
