@@ -167,11 +167,17 @@ class ApiState:
         return await self.quotas.apply(policy.quotas)
 
     async def purge(self, owners: list[Any]) -> int:
-        """Unhashes all cached blocks of these owners, a slice at a time; returns how many."""
+        """Unhashes all cached blocks of these owners, a slice at a time; returns how many.
+
+        What is not in use has been overwritten then, where that is on.
+        """
         total, left = 0, len(owners)
         while left:
             done, left = await self._call("saltwall_purge", owners)
             total += done
+        erasing = len(owners)
+        while erasing:
+            erasing = await self._call("saltwall_erasing")
         return total
 
     async def purge_tenant(self, tenant: str) -> int:

@@ -12,7 +12,7 @@ from vllm.exceptions import VLLMValidationError
 from vllm.v1.engine.core import EngineCore
 from vllm.v1.request import RequestStatus
 
-from saltwall_engine import usage
+from saltwall_engine import erasure, usage
 from saltwall_engine.capacity import capacity_of, groups_of
 from saltwall_engine.discretion import withhold_messages
 from saltwall_engine.errors import BootRefused
@@ -68,9 +68,14 @@ def saltwall_attest(self: Any) -> dict[str, Any]:
     """What the engine hashes with, and the size of its KV cache.
 
     The API process asks this once, when it begins to serve.
+
+    Raises:
+        BootRefused: purged blocks shall be overwritten, and cannot be.
     """
     withhold_messages()
     scheduler = self.scheduler
+    if erasure.is_on():
+        scheduler.begin_erasing(erasure.Eraser(self.model_executor))
     return {
         "algorithm": ALGORITHM,
         "vector_digest": scheduler.vector_digest,
@@ -90,6 +95,7 @@ def saltwall_authorise(self: Any, changes: list[Any]) -> list[Any]:
     scheduler = self.scheduler
     lost = scheduler.admission.replace({UUID(hex=t): frozenset(gens) for t, gens in changes})
     if lost:
+        scheduler.kv_cache_manager.block_pool.remains.begin(lost)
         abort(self, lambda owner: owner in lost)
     return [[owner.tenant.hex, owner.generation] for owner in lost]
 
@@ -106,7 +112,18 @@ def saltwall_purge(self: Any, owners: list[Any]) -> list[int]:
         The blocks unhashed, and those still to do: call again while there are any.
     """
     whose = [Owner(UUID(hex=tenant), generation) for tenant, generation in owners]
-    return list(self.scheduler.kv_cache_manager.block_pool.purge(whose, SLICE_S))
+    scheduler = self.scheduler
+    unhashed = list(scheduler.kv_cache_manager.block_pool.purge(whose, SLICE_S))
+    scheduler.erase()
+    return unhashed
+
+
+def saltwall_erasing(self: Any) -> int:
+    """How many purged blocks are being overwritten; those still in use are not among them."""
+    scheduler = self.scheduler
+    if scheduler.eraser is None:
+        return 0
+    return int(scheduler.eraser.outstanding(wait=not scheduler.has_requests()))
 
 
 def saltwall_owners(self: Any, tenant: str) -> list[Any]:
@@ -141,6 +158,7 @@ def saltwall_usage(self: Any, start: int, limit: int) -> dict[str, Any]:
 _CALLS = (
     saltwall_attest,
     saltwall_authorise,
+    saltwall_erasing,
     saltwall_owners,
     saltwall_purge,
     saltwall_renew,

@@ -100,7 +100,12 @@ def _engine(usage: Mapping[str, Any]) -> Iterator[Metric]:
     )
     for reason, count in usage["refusals"].items():
         refusals.add_metric([reason], count)
-    yield from (blocks, alarms, refusals)
+    erased = CounterMetricFamily(
+        "saltwall_erased_blocks",
+        "KV cache blocks overwritten after a purge.",
+        value=usage["erasure"]["erased"],
+    )
+    yield from (blocks, alarms, refusals, erased)
     yield GaugeMetricFamily(
         "saltwall_tenants", "Tenants that the engine has heard of.", value=len(usage["tenants"])
     )

@@ -9,7 +9,7 @@ import vllm
 from vllm.config import SchedulerConfig
 from vllm.engine.arg_utils import EngineArgs
 
-from saltwall_engine import block_hash, boot, engine_core
+from saltwall_engine import block_hash, boot, engine_core, erasure
 from saltwall_tenants.wire.attestation import supported_vllm, vllm_range
 
 GRPC_SERVER = "vllm.entrypoints.launchers.grpc_server"
@@ -33,7 +33,7 @@ def create_engine_config(self: Any, *args: Any, **kwargs: Any) -> Any:
     config = _stock_create_config(self, *args, **kwargs)
     if config.structured_outputs_config.backend == "auto":
         config.structured_outputs_config.backend = boot.GRAMMAR_BACKEND
-    problems = boot.config_problems(config, vllm.__version__)
+    problems = boot.config_problems(config, vllm.__version__) + erasure.problems(config)
     if getattr(self, "enable_log_requests", False):
         problems.append("--enable-log-requests writes prompts to the log: remove it")
     boot.refuse(problems)

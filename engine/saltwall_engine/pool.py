@@ -14,6 +14,7 @@ from vllm.v1.core.block_pool import BlockPool
 
 from saltwall_engine.free_blocks import FreeBlocks
 from saltwall_engine.ledger import Account, Ledger, Quota
+from saltwall_engine.remains import Remains
 from saltwall_engine.salt_label import Owner, grant_of
 
 NO_STORE = "saltwall_no_store"
@@ -41,6 +42,8 @@ class OwnedBlockPool(BlockPool):
     ledger: Ledger
     free_block_queue: FreeBlocks
     holders: list[Holder | None]
+    """By block: who holds it, or held it last; None if nobody has since it was overwritten."""
+    remains: Remains
     may_cache: Callable[[Owner], bool]
     ownership_mismatches: int
     _known: dict[Owner, Holder]
@@ -162,6 +165,8 @@ class OwnedBlockPool(BlockPool):
         if self._reuse_watchers:
             self._notify_reuse(blocks)
         holders = self.holders
+        if self.remains.purged:
+            self.remains.taken(blocks, holders)
         for block in blocks:
             block.ref_cnt = 1
             holders[block.block_id] = holder
@@ -212,6 +217,8 @@ class OwnedBlockPool(BlockPool):
     def free_blocks(self, ordered_blocks: Iterable[Any]) -> None:
         """As stock's; blocks that nobody references become idle if cached, else free."""
         holders = self.holders
+        if self.remains.when_freed:
+            ordered_blocks = list(ordered_blocks)
         idle: list[Any] = []
         free: list[Any] = []
         others: list[Any] = []
@@ -232,7 +239,6 @@ class OwnedBlockPool(BlockPool):
                         idle, free = [], []
                     whose = holder
                 if block._block_hash is None:
-                    holders[block.block_id] = None
                     free.append(block)
                 else:
                     idle.append(block)
@@ -240,6 +246,8 @@ class OwnedBlockPool(BlockPool):
             self._release(whose.account, idle, free)
         for block in others:
             block.pool.free_blocks([block])
+        if self.remains.when_freed:
+            self.remains.freed(ordered_blocks, holders)
 
     def _release(self, account: Account, idle: list[Any], free: list[Any]) -> None:
         self.free_block_queue.release(account, idle, free)
@@ -288,7 +296,6 @@ class OwnedBlockPool(BlockPool):
             holder = self.holders[block.block_id]
             if holder is not None and block.block_id not in self._reuse_watchers:
                 self.free_block_queue.discard(holder.account, block)
-                self.holders[block.block_id] = None
         return hashes
 
     def reset_prefix_cache(self) -> bool:
@@ -300,7 +307,6 @@ class OwnedBlockPool(BlockPool):
         finally:
             self.act_for(before)
         self.free_block_queue.discard_all()
-        self.holders = [None] * self.num_gpu_blocks
         return True
 
     def owners(self) -> set[Owner]:
@@ -310,22 +316,33 @@ class OwnedBlockPool(BlockPool):
     def purge(self, owners: Sequence[Owner], seconds: float) -> tuple[int, int]:
         """Unhashes cached blocks of these owners, also blocks in use, for at most `seconds`.
 
+        What is left in the pool of what they computed is due in `remains`.
+
         Returns:
             The number of blocks unhashed now, and of those not looked at yet: call again.
         """
         deadline = time.monotonic() + seconds
         whose = frozenset(owners)
+        remains = self.remains
+        remains.begin(whose)
         holders = {self._known[owner] for owner in whose if owner in self._known}
         at = self._purging.pop(whose, 1) if holders else self.num_gpu_blocks
         done = 0
         while at < self.num_gpu_blocks and (at % _LOOKS_PER_CLOCK or time.monotonic() < deadline):
             block = self.blocks[at]
-            if self.holders[at] in holders and block.block_hash is not None:
+            theirs = self.holders[at] in holders
+            if theirs and block.block_hash is not None:
                 self._maybe_evict_cached_block(block)
                 done += 1
+            if remains.batch and block.block_hash is None and at not in self._reuse_watchers:
+                remains.look(block, self.holders, theirs)
             at += 1
+            if remains.full:
+                break
         if at < self.num_gpu_blocks:
             self._purging[whose] = at
+        else:
+            remains.end(whose)
         return done, self.num_gpu_blocks - at
 
     def check_integrity(self) -> None:
@@ -341,9 +358,9 @@ class OwnedBlockPool(BlockPool):
             if block.is_null:
                 continue
             cached = block.block_hash is not None or block.block_id in self._reuse_watchers
-            if (holder is None) == (block.ref_cnt > 0 or cached):
-                raise AssertionError(f"block {block.block_id} is held by {holder}")
-            if holder is not None:
+            if block.ref_cnt > 0 or cached:
+                if holder is None:
+                    raise AssertionError(f"block {block.block_id} is held by nobody")
                 count = pinned if block.ref_cnt else idle
                 count[holder.account] = count.get(holder.account, 0) + 1
         for account in self.ledger.accounts.values():
@@ -371,6 +388,7 @@ def own(pool: BlockPool, may_cache: Callable[[Owner], bool]) -> OwnedBlockPool:
     pool.ledger = Ledger(len(free))
     pool.free_block_queue = FreeBlocks(free, pool.num_gpu_blocks, pool.ledger)
     pool.holders = [None] * pool.num_gpu_blocks
+    pool.remains = Remains()
     pool.may_cache = may_cache
     pool.ownership_mismatches = 0
     pool._known = {}

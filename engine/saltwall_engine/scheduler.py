@@ -15,13 +15,14 @@ from vllm.v1.core.sched.request_queue import SchedulingPolicy
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.request import RequestStatus
 
-from saltwall_engine import block_hash, boot, compat, engine_core, fit
+from saltwall_engine import block_hash, boot, compat, engine_core, erasure, fit
 from saltwall_engine.admission import Admission
-from saltwall_engine.capacity import blocks_for, groups_of
+from saltwall_engine.capacity import blocks_for, capacity_of, groups_of
 from saltwall_engine.errors import BootRefused
 from saltwall_engine.kv_cache_manager import TenantKVCacheManager, upgrade
 from saltwall_engine.ledger import Account, Ledger, Quota
 from saltwall_engine.preemption import make_room
+from saltwall_engine.remains import Remains
 from saltwall_engine.step_budget import DEFAULT_STEP_MS, Shares, StepBudget
 from saltwall_engine.waiting import TenantQueue
 from saltwall_tenants.wire import EngineKeys, KeyFileError
@@ -89,6 +90,7 @@ class _Guarded(Scheduler):
             + boot.environment_problems(os.environ)
             + block_hash.problems()
             + engine_core.problems()
+            + erasure.problems(self.vllm_config)
         )
         self.admission = Admission(read_keys())
         upgrade(self.kv_cache_manager, self.admission.allows)
@@ -98,6 +100,8 @@ class _Guarded(Scheduler):
             read_step_ms(), self.block_size, self.max_num_scheduled_tokens
         )
         self.shares: Shares | None = None
+        self.eraser: erasure.Eraser | None = None
+        """Overwrites purged blocks; None where that is off."""
         self.alarms: Counter[str] = Counter()
         self.shortfall = False
         """The last step found too few blocks for a running request, against all foresight."""
@@ -143,6 +147,7 @@ class _Guarded(Scheduler):
         finally:
             self._scheduling = False
         output.saltwall_step = began, self._prefill_tokens
+        self.erase()
         return output
 
     def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
@@ -151,6 +156,19 @@ class _Guarded(Scheduler):
         if step is not None:
             self.step_budget.observe(*step)
         return super().update_from_output(scheduler_output, model_runner_output)
+
+    def erase(self) -> None:
+        """Has the workers overwrite what is due, before the step that is sent next."""
+        remains = self.kv_cache_manager.block_pool.remains
+        if remains.due and self.eraser is not None:
+            self.eraser.send(remains.take())
+
+    def begin_erasing(self, eraser: erasure.Eraser) -> None:
+        """From now on purged blocks are overwritten."""
+        self.eraser = eraser
+        size = capacity_of(self).block_bytes or 1
+        batch = erasure.batch_bytes(self.vllm_config) // size
+        self.kv_cache_manager.block_pool.remains = Remains(max(1, batch))
 
     def _share_step(self) -> Shares | None:
         """The step's prefill tokens by tenant; None when one tenant alone may have them all."""

@@ -41,10 +41,12 @@ def page(scheduler: Any, start: int, limit: int) -> list[list[Any]]:
 def totals(scheduler: Any) -> dict[str, Any]:
     """What is counted for the engine as a whole."""
     ledger, pool = scheduler.ledger, scheduler.kv_cache_manager.block_pool
+    eraser, remains = scheduler.eraser, pool.remains
     running, waiting = scheduler.get_request_counts()
     alarms = dict.fromkeys(("ownership_mismatch", "in_loop_shortfall"), 0)
     alarms |= scheduler.alarms
     alarms["ownership_mismatch"] += pool.ownership_mismatches
+    alarms["not_erased"] = eraser.failed if eraser else 0
     return {
         "requests": {"running": running, "waiting": waiting},
         "blocks": {
@@ -53,6 +55,11 @@ def totals(scheduler: Any) -> dict[str, Any]:
             "idle": ledger.idle,
             "evictable": ledger.evictable,
             "reserved": ledger.reserved,
+        },
+        "erasure": {
+            "on": eraser is not None,
+            "erased": eraser.erased if eraser else 0,
+            "in_use": len(remains.when_freed),
         },
         "refusals": dict(scheduler.admission.refusals),
         "alarms": alarms,

@@ -113,8 +113,8 @@ def _adopting(touch: Any) -> Any:
     def wrapped(self: Any, blocks: Any) -> None:
         holder = self.holder(forced.GRANT.owner)
         for block in blocks:
-            if self.holders[block.block_id] is None and block.ref_cnt == 0 and not block.is_null:
-                queue = self.free_block_queue
+            queue = self.free_block_queue
+            if any(block is free for free in queue._free):
                 queue._free.remove(block)
                 self.ledger.take_free(holder.account, 1)
                 self.holders[block.block_id] = holder

@@ -34,6 +34,7 @@ def usage(tenants: dict[str, Any]) -> dict[str, Any]:
         "tenants": tenants,
         "blocks": {"total": 320, "free": 300},
         "alarms": {"in_loop_shortfall": 0},
+        "erasure": {"erased": 5},
         "refusals": {"quota": 3},
         "quotas": {"epoch": 7},
     }

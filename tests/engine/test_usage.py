@@ -102,6 +102,7 @@ async def test_the_schedulers_alarms_are_told(engine: Any) -> None:
     assert (await state.usage())["alarms"] == {
         "ownership_mismatch": 0,
         "in_loop_shortfall": 0,
+        "not_erased": 0,
         "policy": 0,
         "quotas": 0,
     }

@@ -156,6 +156,18 @@ def test_a_step_length_is_part_of_the_printed_command() -> None:
     assert "SALTWALL_STEP_MS=40 " in build("m", SALTWALL_STEP_MS="40").shell()
 
 
+@pytest.mark.parametrize("value", ["on", "true", "2", ""])
+def test_erasure_that_is_neither_on_nor_off_is_refused_before_the_engine_starts(value: str) -> None:
+    """A typo does not turn it off."""
+    with pytest.raises(FlagError, match=r"SALTWALL_ZEROIZE.* 1 .* or 0"):
+        build("m", SALTWALL_ZEROIZE=value)
+
+
+def test_erasure_is_part_of_the_printed_command() -> None:
+    """So that it can be pasted elsewhere."""
+    assert "SALTWALL_ZEROIZE=0 " in build("m", SALTWALL_ZEROIZE="0").shell()
+
+
 def test_variables_that_are_off_pass() -> None:
     """Only what is on is refused."""
     build("m", VLLM_USE_RUST_FRONTEND="0", VLLM_SERVER_DEV_MODE="", VLLM_LOGGING_LEVEL="INFO")

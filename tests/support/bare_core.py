@@ -3,6 +3,8 @@
 from typing import Any
 from uuid import UUID
 
+from worker_memory import WorkerMemory
+
 from saltwall_engine.salt_label import Grant, Owner, SaltLabel
 
 BLOCK = 16
@@ -63,6 +65,7 @@ class Core:
         if scheduler_class is None:
             self.scheduler.admission.replace(dict.fromkeys((ACME, GLOBEX), frozenset({1, 2})))
             self.scheduler.admission.renew(3600)
+        self.memory = self.model_executor = WorkerMemory()
         self.refused: list[str] = []
         self.count = 0
 

@@ -18,6 +18,8 @@ MODULE: Final = "vllm.entrypoints.openai.api_server"
 STEP_VARIABLE: Final = "SALTWALL_STEP_MS"
 """How long the engine lets a step take while several tenants have work (milliseconds)."""
 MAX_STEP_MS: Final = 60_000
+ZEROIZE_VARIABLE: Final = "SALTWALL_ZEROIZE"
+"""Whether the engine overwrites purged KV blocks: 1 or 0."""
 UNSET: Final = ("PYTHONHASHSEED",)  # it changes the first block's parent hash
 
 
@@ -89,7 +91,7 @@ def build(
             "VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES": "0",  # never a truncated digest
             "VLLM_NO_USAGE_STATS": base.get("VLLM_NO_USAGE_STATS", "1"),
             "VLLM_PLUGINS": "saltwall",
-            **{name: base[name] for name in (STEP_VARIABLE,) if name in base},
+            **{name: base[name] for name in (STEP_VARIABLE, ZEROIZE_VARIABLE) if name in base},
         },
     )
 
@@ -166,4 +168,9 @@ def check_variables(base: Mapping[str, str]) -> None:
     if not fits:
         raise FlagError(
             f"{STEP_VARIABLE} is {text!r}: give milliseconds from 0 (no bound) to {MAX_STEP_MS}"
+        )
+    if base.get(ZEROIZE_VARIABLE, "1") not in ("0", "1"):
+        raise FlagError(
+            f"{ZEROIZE_VARIABLE} is {base[ZEROIZE_VARIABLE]!r}: give 1 to overwrite purged KV "
+            "blocks, or 0"
         )
