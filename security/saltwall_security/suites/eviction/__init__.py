@@ -57,9 +57,10 @@ async def run(audit: Audit, strategies: Sequence[Strategy] = STRATEGIES) -> Asyn
             if trials and left < trials[0].seconds:
                 break
             audit.say(f"attack: {strategy.title}")
-            if scale.repeat and cast.strict is not None and (not trials or is_long):
+            operator = audit.target.operator
+            if scale.repeat and operator and cast.strict and (not trials or is_long):
                 twins.append(_twins(audit, probe, scale, cast.strict, cast.exposed, strategy))
-                await asyncio.gather(*(replay.record() for replay in twins[-1].both))
+                await asyncio.gather(*(replay.record(operator) for replay in twins[-1].both))
             now = time.monotonic()
             enough = now + left / (len(chosen) - number)
             least = 0.0 if trials else FIRST_S

@@ -41,9 +41,10 @@ def strict_check(twins: Sequence[Twins]) -> Check:
     strict, elastic = [each.strict for each in twins], [each.elastic for each in twins]
     differ, elastic_differ = _differences(strict), _differences(elastic)
     useful = sum(bool(cached) for each in strict for cached in each.alone)
-    told = useful > 0 and all(each.is_complete for each in strict)
+    complete = [each for each in twins if each.strict.is_complete]
+    told = useful > 0 and any(each.elastic.differences for each in complete)
     refused = " ".join(each.refused for pair in twins for each in pair.both if each.refused)
-    verdict = judge(differ > 0, told and elastic_differ > 0)
+    verdict = judge(differ > 0, told)
     return Check(
         "eviction/strict",
         "G5",
@@ -51,7 +52,7 @@ def strict_check(twins: Sequence[Twins]) -> Check:
         CLAIM,
         f"{differ} of {_sent(strict)} requests beside {len(twins)} attacks found something else"
         f" than alone, where {useful} had hits."
-        + ("" if told else f" Not all were sent, or none had hits. {refused}"),
+        + ("" if len(complete) == len(twins) else f" Some were not sent to their end. {refused}"),
         {
             "requests": _sent(strict),
             "requests_that_differ": differ,

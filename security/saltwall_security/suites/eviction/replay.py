@@ -10,6 +10,7 @@ from saltwall_security.errors import AuditError
 from saltwall_security.prober import Prober, Refused
 from saltwall_security.suite import Audit
 from saltwall_security.suites.eviction.scale import REPLAY_BLOCKS, Scale
+from saltwall_security.target import Operator
 
 PROMPTS = 5
 """Different ones: more than a strict tenant's ceiling holds."""
@@ -45,23 +46,24 @@ class Replay:
     @property
     def is_complete(self) -> bool:
         """Whether both runs have come to their end."""
-        return len(self.beside) == len(self.alone) == len(self._order)
+        return not self.refused and len(self.beside) == len(self.alone) == len(self._order)
 
     @property
     def differences(self) -> int:
         """How many requests found something else beside the flood than alone."""
         return sum(a != b for a, b in zip(self.alone, self.beside, strict=False))
 
-    async def record(self) -> None:
+    async def record(self, operator: Operator) -> None:
         """The sequence, alone; then nothing of it is cached any more.
 
-        Raises:
-            AuditError: the new salt is not in force after half a minute.
-            Refused: a request was not answered.
+        A refusal ends it, as does a new salt that does not come: `is_complete` is then false.
         """
-        operator = self._audit.target.operator
-        if operator is None:
-            raise AuditError("a salt cannot be rotated without an operator")
+        try:
+            await self._record(operator)
+        except AuditError as error:
+            self.refused = str(error)
+
+    async def _record(self, operator: Operator) -> None:
         await self._send(self._marker)
         self.alone = [await self._send(self._prompts[number]) for number in self._order]
         await self._send(self._marker)
@@ -77,6 +79,8 @@ class Replay:
 
         A refusal ends it: `is_complete` is then false.
         """
+        if self.refused:
+            return
         middle = len(self._order) // 2
         part = self._order[:middle] if number == 0 else self._order[middle:]
         try:

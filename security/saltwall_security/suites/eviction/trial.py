@@ -52,8 +52,8 @@ class Trial:
     """One attack, from before it to after it.
 
     Args:
-        turned: whether the flood has computed as many tokens as the pool holds, between a question
-            and the one before; None if the pool's size is unknown.
+        turned: whether the flood has replaced all that the pool holds, between a question and the
+            one before; None if the pool's size is unknown.
         during, remains: what the engine did and held for the attackers before they hung up, and
             after.
         seconds: of the whole trial.
@@ -140,6 +140,7 @@ class Trial:
             "attack_requests": self.flood.requests,
             "attack_refusals": self.flood.refusals.total(),
             "attack_tokens": round(self.flood.computed),
+            "pool_was_replaced": self.turned,
             "attackers_ttft_ratio": self.load_ratio,
             "seconds": self.seconds,
         }
