@@ -1,6 +1,7 @@
 """The test build of the whole stack: one boot runs many mutants, one after the other."""
 
 import json
+import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -63,7 +64,7 @@ class Live:
         try:
             eventually(self._idle, SETTLE_S)
             before = self.stack.usage()["alarms"]
-            text = prompt()
+            text = f"{secrets.token_hex(4)} {prompt()}"
             hits = [self._cached(who, text) for who in ("acme", "acme", "globex", "globex")]
             unsealed = self.stack.engine("POST", "/v1/completions", secret=False, content=b"{}")
             if [hit > 0 for hit in hits] != [False, True, False, True]:

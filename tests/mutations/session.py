@@ -22,7 +22,8 @@ from saltwall_security.suite import Suite
 
 UNREACHED = "its defective code was never run"
 
-Examine = Callable[[Suite, bool], Awaitable[Outcome]]
+Examine = Callable[[Suite, str | None], Awaitable[Outcome]]
+"""Runs a suite, whole or until a check of a guarantee fails."""
 
 
 class Session:
@@ -53,13 +54,14 @@ class Session:
         switch = Switch(path)
         os.environ[VARIABLE] = str(path)
 
-        async def examine(suite: Suite, whole: bool) -> Outcome:
-            return await attempt(suite, bare.target(), self._seed, whole=whole)
+        async def examine(suite: Suite, until: str | None) -> Outcome:
+            return await attempt(suite, bare.target(), self._seed, until)
 
         try:
-            for mutant in mutants:
-                await self._try(mutant, switch, examine)
-                switch.set("")
+            async with bare.Workshop():
+                for mutant in mutants:
+                    await self._try(mutant, switch, examine)
+                    switch.set("")
         finally:
             del os.environ[VARIABLE]
 
@@ -76,9 +78,9 @@ class Session:
         """Tries mutants on one boot; returns those that need another."""
         left, tainted = list(mutants), set[str]()
 
-        async def examine(suite: Suite, whole: bool) -> Outcome:
+        async def examine(suite: Suite, until: str | None) -> Outcome:
             with live.target() as target:
-                return await attempt(suite, target, self._seed, whole=whole)
+                return await attempt(suite, target, self._seed, until)
 
         while (mutant := next((m for m in left if m.suite not in tainted), None)) is not None:
             left.remove(mutant)
@@ -99,24 +101,24 @@ class Session:
         sound = self._sound.get(suite.name)
         if sound is None:
             self._say(f"{suite.name}: without any defect")
-            sound = self._sound[suite.name] = await examine(suite, True)
-            if sound.failed:
-                self.unusable[suite.name] = sound.failed
+            sound = self._sound[suite.name] = await examine(suite, None)
+            if failed := sound.ids(Verdict.FAILED):
+                self.unusable[suite.name] = failed
         if suite.name in self.unusable:
             return
         self._say(f"{mutant.name}: {suite.name}")
         switch.set(mutant.name)
         try:
-            found = await examine(suite, False)
+            found = await examine(suite, mutant.guarantee)
         except AuditError as error:  # such as a command of the operator's that fails
-            found = Outcome({f"{suite.name}/{error}": Verdict.INCONCLUSIVE.value}, 0.0)
+            self._note(mutant, Outcome({}, 0.0), str(error))
+            return
         self._note(mutant, found, "" if switch.reached else UNREACHED)
 
     def _note(self, mutant: Mutant, found: Outcome, why: str) -> None:
-        caught_by = "" if why or not found.failed else found.failed[0]
-        if not caught_by and not why:
-            doubts = [name for name, verdict in found.verdicts.items() if verdict != Verdict.HELD]
-            why = f"no more than doubts: {', '.join(doubts)}" if doubts else "every check held"
+        caught = found.ids(Verdict.FAILED, guarantee=mutant.guarantee)
+        caught_by = caught[0] if caught and not why else ""
+        why = "" if caught_by else why or _doubts(found, self._sound[mutant.suite])
         self._results.put(mutant.name, Result(caught_by, found.seconds, why))
         self._spent += _planned_s(mutant.suite)
         outcome = f"caught by {caught_by}" if caught_by else f"SURVIVED, {why}"
@@ -129,8 +131,17 @@ class Session:
         print(f"{share:4.0%}, {left / 60:3.0f} min left: {line}", file=sys.stderr, flush=True)
 
 
+def _doubts(found: Outcome, sound: Outcome) -> str:
+    """What a suite that has not caught a defect saw of it, if anything."""
+    elsewhere = found.ids(Verdict.FAILED)
+    doubtful = set(found.ids(Verdict.INCONCLUSIVE)) - set(sound.ids(Verdict.INCONCLUSIVE))
+    parts = {"failed, of another guarantee": elsewhere, "inconclusive": sorted(doubtful)}
+    said = [f"{what}: {', '.join(names)}" for what, names in parts.items() if names]
+    return "; ".join(said) or "no check was worse than without it"
+
+
 def _planned_s(suite: str) -> float:
-    return 5.0 if suite in bare.SUITES else BUDGETS_S.get(suite, BUDGET_S)
+    return BUDGETS_S.get(suite, BUDGET_S)
 
 
 def _suite(name: str) -> Suite | None:

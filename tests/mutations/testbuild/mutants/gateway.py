@@ -245,8 +245,8 @@ REQUEST_ID_PASSED = Mutant(
     "request-id-passed-through",
     "The client chooses the request id that the engine uses.",
     Where.GATEWAY,
-    "isolation",
-    "G1",
+    "ticket",
+    "G7",
 )
 
 
@@ -269,8 +269,8 @@ LOAD_HEADER = Mutant(
     "load-in-a-header",
     "Each answer says in a header how many requests the engine has.",
     Where.GATEWAY,
-    "isolation",
-    "G2",
+    "ticket",
+    "G7",
 )
 
 

@@ -35,9 +35,21 @@ def _(account: Any, ceiling: int) -> int:
     return ceiling if ceiling >= UNLIMITED else ceiling + account.pinned
 
 
-@CEILING_ON_PINNED.reads("saltwall_engine.ledger:Account.ceiling")
-def _(account: Any, ceiling: int) -> int:
-    return ceiling if ceiling >= UNLIMITED else ceiling + account.idle
+@CEILING_ON_PINNED.replaces("saltwall_engine.ledger:Ledger.allowance")
+def _(original: Any, ledger: Any, account: Any, hits: int = 0, ceiling: int | None = None) -> int:
+    most = account.ceiling if ceiling is None else ceiling
+    allowed = original(ledger, account, hits, most + account.idle)
+    return int(min(allowed, max(0, most - account.pinned)))
+
+
+@CEILING_ON_PINNED.replaces("saltwall_engine.free_blocks:FreeBlocks.take")
+def _(original: Any, blocks: Any, account: Any, wanted: int, ceiling: int) -> Any:
+    return original(blocks, account, wanted, ceiling + account.idle)
+
+
+@CEILING_ON_PINNED.replaces("saltwall_engine.pool:OwnedBlockPool.trim")
+def _(original: Any, pool: Any, account: Any, most: int | None = None) -> bool:
+    return True
 
 
 @STRICT_BORROWS.reads("saltwall_engine.ledger:Account.ceiling")
@@ -46,7 +58,6 @@ def _(account: Any, ceiling: int) -> int:
 
 
 @QUOTA_ON_CACHED.replaces("saltwall_engine.usage:_row")
-@CEILING_ON_PINNED.replaces("saltwall_engine.usage:_row")
 @STRICT_BORROWS.replaces("saltwall_engine.usage:_row")
 def _(original: Any, *args: Any) -> Any:
     with switch.off():  # what is reported is the ceiling that was set
@@ -165,7 +176,7 @@ def _(original: Any, pool: Any, *args: Any) -> Any:
 
 CORE_CHECK_OFF = Mutant(
     "ticket-check-off-core",
-    "EngineCore takes whatever salt a request brings, without a ticket.",
+    "EngineCore looks into a ticket that opens, and takes a request without one all the same.",
     Where.SCHEDULER,
     "scheduler",
     "G7",
@@ -178,7 +189,12 @@ def _(original: Any, admission: Any, cache_salt: object) -> Any:
     from uuid import UUID
 
     from saltwall_engine.salt_label import Grant, Owner, SaltLabel
+    from saltwall_tenants.wire import WireError
 
+    try:
+        return original(admission, cache_salt)
+    except WireError:
+        pass
     salt = hashlib.sha256(str(cache_salt).encode()).digest()
     return SaltLabel(Grant(Owner(UUID(int=0), 1), salt))
 
