@@ -24,7 +24,7 @@ def problems() -> list[str]:
         original = imports.ORIGINALS.get(target)
         if original is None:
             found.append(f"{target} was not patched")
-        elif original.__module__ != target.partition(":")[0]:
+        elif getattr(original, "__module__", None) != target.partition(":")[0]:
             continue  # a name that the module has imported: it is replaced there alone
         elif holders := _holders(original):
             found.append(f"{target} is called unpatched by {', '.join(holders)}")

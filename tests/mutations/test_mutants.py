@@ -18,7 +18,7 @@ from saltwall_security.guarantees import GUARANTEES
 from saltwall_security.registry import MODULES
 
 HERE = Path(__file__).parent
-SHORT = ("eviction-below-reserve", "waiting-blocks-others", "owner-check-off", "digest-truncated")
+SHORT = ("eviction-below-reserve", "own-idle-recycled", "ceiling-ignores-idle")
 PROBE = "from saltwall_tenants.wire import derive_kv_salt; print(derive_kv_salt(b'a' * 32, 'm'))"
 
 
