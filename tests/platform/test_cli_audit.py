@@ -257,15 +257,20 @@ def names(saltwall: CommandLine) -> list[str]:
     return [row["name"] for row in json.loads(saltwall.ok("tenant", "list", "--json"))]
 
 
-def test_an_interrupted_run_deletes_its_tenants(saltwall: CommandLine) -> None:
-    """Those that the operator's command has made; SIGTERM does what Ctrl-C does."""
+@pytest.mark.parametrize("shell", [(), ("sh", "-c", "trap '' INT; exec \"$@\"", "-")])
+def test_an_interrupted_run_deletes_its_tenants(
+    saltwall: CommandLine, shell: tuple[str, ...]
+) -> None:
+    """Those that the operator's command has made; SIGTERM does what Ctrl-C does, also where that
+    is ignored.
+    """
     saltwall.ok("db", "upgrade")
     saltwall.ok("tenant", "create", "acme")
     operator = f"{sys.executable} -m saltwall_platform.cli"
     with serving(WordCache()) as server:
         process = subprocess.Popen(
             [
-                *(sys.executable, "-c", ENDLESS, "audit", "run", "--suite", "endless"),
+                *(*shell, sys.executable, "-c", ENDLESS, "audit", "run", "--suite", "endless"),
                 *("--target", server.url, "--operator", operator),
             ],
             env=os.environ | {"PYTHONPATH": str(SUPPORT)},

@@ -132,6 +132,8 @@ def _interruptible() -> Iterator[None]:
     """SIGTERM and SIGHUP end a run as Ctrl-C does: what it has created is deleted."""
 
     def interrupt(signum: int, frame: object) -> None:
+        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a script's background
+            raise KeyboardInterrupt
         signal.raise_signal(signal.SIGINT)
 
     wanted = (signal.SIGTERM, signal.SIGHUP)

@@ -17,7 +17,7 @@ import httpx
 from saltwall_platform.cli import audit_keys, session
 from saltwall_platform.cli.errors import CliError
 from saltwall_platform.settings import Engine, Settings
-from saltwall_platform.stack import engine_keys, stock_vllm, welcome
+from saltwall_platform.stack import engine_keys, preflight, stock_vllm, welcome
 from saltwall_security.operator import CommandLine
 from saltwall_security.target import Target, Tenant
 from saltwall_security.trust import system_trust
@@ -182,6 +182,8 @@ def _traces(settings: Settings) -> list[Path]:
 
 
 def _pid(home: Path) -> int | None:
+    if not preflight.is_held(home):  # a number that was left behind may be another process now
+        return None
     try:
         return int((home / "run" / "engine.pid").read_text())
     except (OSError, ValueError):

@@ -51,7 +51,11 @@ async def run(audit: Audit) -> AsyncIterator[Check]:
 
 def _check(oracle: Oracle, attack: Theft, found: int, control: Theft, control_found: int) -> Check:
     leak = beyond_chance(oracle, found)
-    able = attack.ended and beyond_chance(oracle, control_found)
+    # A count that misses a word of the thief's own may have missed the victim's as well.
+    able = control_found == SECRET_WORDS or (
+        not oracle.counts and beyond_chance(oracle, control_found)
+    )
+    able = able and attack.ended
     guesses = sum(attack.probes)
     seen = (
         f"{found} of {SECRET_WORDS} words recovered by {oracle.sees}, each of a dictionary of "

@@ -13,7 +13,7 @@ from scipy.stats import binomtest
 from saltwall_security.client import Client
 from saltwall_security.prober import Prober
 from saltwall_security.suite import Audit
-from saltwall_security.suites.recovery.oracle import NEVER, Oracle
+from saltwall_security.suites.recovery.oracle import Oracle
 from saltwall_security.suites.recovery.template import DICTIONARY, SECRET_WORDS, Form
 
 ALPHA = 0.01
@@ -54,7 +54,7 @@ def beyond_chance(oracle: Oracle, right: int) -> bool:
 
     A count is no guess: one word is enough.
     """
-    if oracle.errs <= NEVER:
+    if oracle.counts:
         return right > 0
     return bool(binomtest(right, SECRET_WORDS, 1 / len(DICTIONARY), "greater").pvalue <= ALPHA)
 

@@ -41,6 +41,11 @@ class Oracle:
     passes: int
     cached: Callable[[Answer, int], bool]
 
+    @property
+    def counts(self) -> bool:
+        """Whether it is told, and need not guess."""
+        return self.errs <= NEVER
+
 
 async def by_count(audit: Audit, probe: Prober, attacker: Client) -> Oracle | None:
     """Goes by `cached_tokens`; None where the attacker's own repeats show none.
