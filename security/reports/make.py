@@ -85,7 +85,7 @@ def audit(name: str, budget: str, environ: dict[str, str]) -> str:
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--budget", default="5m", help="for each target (default 5m)")
+    parser.add_argument("--budget", default="10m", help="for each target (default 10m)")
     parser.add_argument("--only", choices=RUNS, action="append", help="may be repeated")
     options = parser.parse_args()
     wanted = options.only or list(RUNS)

@@ -155,7 +155,11 @@ def run(
         ),
     ] = None,
     budget: Annotated[
-        str, typer.Option(metavar="TIME", help="How long it may take: 90s, 2m, 1h.")
+        str,
+        typer.Option(
+            metavar="TIME",
+            help="How long it may take: 90s, 2m, 1h. Suites take at least what tells something.",
+        ),
     ] = "2m",
     baseline: Annotated[
         str | None,

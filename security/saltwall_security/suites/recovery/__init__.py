@@ -124,5 +124,5 @@ SUITE = Suite(
     ("G3",),
     run,
     share=3.0,
-    least_s=10.0,
+    least_s=30.0,
 )
