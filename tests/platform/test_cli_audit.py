@@ -267,26 +267,28 @@ def test_an_interrupted_run_deletes_its_tenants(
     saltwall.ok("db", "upgrade")
     saltwall.ok("tenant", "create", "acme")
     operator = f"{sys.executable} -m saltwall_platform.cli"
-    with serving(WordCache()) as server:
-        process = subprocess.Popen(
-            [
-                *(*shell, sys.executable, "-c", ENDLESS, "audit", "run", "--suite", "endless"),
-                *("--target", server.url, "--operator", operator),
-            ],
+    arguments = ("audit", "run", "--suite", "endless", "--operator", operator)
+    with (
+        serving(WordCache()) as server,
+        subprocess.Popen(
+            [*shell, sys.executable, "-c", ENDLESS, *arguments, "--target", server.url],
             env=os.environ | {"PYTHONPATH": str(SUPPORT)},
             stderr=subprocess.PIPE,
             text=True,
-        )
-        assert process.stderr is not None
-        for line in process.stderr:
-            if "It goes on" in line:
-                break
-        made = [re.sub(r"-[0-9a-f]{6}-", "-x-", name) for name in names(saltwall)]
-        assert sorted(made) == ["acme", "audit-x-a", "audit-x-b", "audit-x-c"]
-        process.send_signal(signal.SIGTERM)
-        said = process.stderr.read()
-        assert process.wait(timeout=60) == 130, said
-    process.stderr.close()
+        ) as process,
+    ):
+        try:
+            assert process.stderr is not None
+            for line in process.stderr:
+                if "It goes on" in line:
+                    break
+            made = [re.sub(r"-[0-9a-f]{6}-", "-x-", name) for name in names(saltwall)]
+            assert sorted(made) == ["acme", "audit-x-a", "audit-x-b", "audit-x-c"]
+            process.send_signal(signal.SIGTERM)
+            said = process.stderr.read()
+            assert process.wait(timeout=60) == 130, said
+        finally:
+            process.kill()  # a test that fails must not wait for an endless suite
     assert names(saltwall) == ["acme"]
 
 
