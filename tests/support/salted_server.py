@@ -160,10 +160,10 @@ class SaltedServer:
             found, missed = 0, False
             for end in range(BLOCK, len(tokens), BLOCK):
                 block = (partition, tuple(tokens[:end]))
-                owner = self._blocks.setdefault(block, "") or asked.tenant
-                missed = missed or not self._blocks[block] or (self.owned and owner != asked.tenant)
+                missed = missed or block not in self._blocks
+                owner = self._blocks.setdefault(block, asked.tenant)
+                missed = missed or (self.owned and owner != asked.tenant)
                 found += 0 if missed else BLOCK
-                self._blocks[block] = owner
         return (found if self.caches else 0), len(tokens)
 
     def _answer(self, body: Mapping[str, Any], cached: int, tokens: int) -> Response:

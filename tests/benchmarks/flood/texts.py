@@ -40,4 +40,5 @@ class Unique:
         """A new prompt of that many words."""
         number = next(self._numbers)
         text = words(count, random.Random(f"{self._seed} {number}"))
-        return f"{self._seed}-{number}: {text}"
+        # Before the numbers, which begin alike: a block may end after the first token.
+        return f"{WORDS[number % len(WORDS)]} {self._seed}-{number}: {text}"
