@@ -15,10 +15,10 @@ from running_stack import SALTWALL, Stack
 from saltwall_security.report.schema import PATH
 
 BUDGET = "60s"
-DECIDED = {"G7", "G8"}
-"""Guarantees that so short a run can tell everywhere; the others need more time on a slow machine.
+DECIDED = 4
+"""Guarantees that so short a run can tell on any machine, at least; on two quiet cores it is six.
 
-`saltwall audit run` then says inconclusive, which is no pass, and how long it would need.
+Of the others it says inconclusive, which is no pass, and how long it would need.
 """
 BROKEN_ON_STOCK = {"isolation": "G1", "recovery": "G3"}
 """What needs little time to show where the cache is everybody's, and the guarantee that fails."""
@@ -72,7 +72,7 @@ def test_no_attack_succeeds(ours: Audited) -> None:
     assert ours.code != 1, ours.said
     assert verdicts.pop("G12") == "not tested"
     assert set(verdicts.values()) <= {"held", "inconclusive"}
-    assert {name for name in DECIDED if verdicts[name] == "held"} == DECIDED
+    assert list(verdicts.values()).count("held") >= DECIDED, ours.said
 
 
 def test_the_report_fits_its_schema(ours: Audited) -> None:
