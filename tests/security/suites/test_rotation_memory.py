@@ -50,8 +50,8 @@ class Process:
         located = locate(
             self.memory, pages(self.snapshots, 1), pages(self.snapshots, 2), random.Random(1)
         )
-        both = (located.mine, located.others)
-        mine, others = (unique(self.memory, fingerprints(self.memory, each)) for each in both)
+        both = (fingerprints(self.memory, each) for each in (located.mine, located.others))
+        mine, others = unique(self.memory, *both)
         return mine, others
 
 
@@ -75,9 +75,8 @@ def process() -> Iterator[Process]:
 def test_what_was_written_is_found(process: Process) -> None:
     """Most pages of a block give a fingerprint, and each is where it was and nowhere else."""
     mine, others = process.found()
-    for each in (mine, others):
+    for each, left in zip((mine, others), traces(process.memory, mine, others), strict=True):
         assert len(each) > 0.8 * kv_process.BLOCK_BYTES / 4096
-        left = traces(process.memory, each)
         assert (left.same, left.anywhere) == (len(each), len(each))
 
 
@@ -85,7 +84,7 @@ def test_what_was_erased_is_gone(process: Process) -> None:
     """Zeros stand where it was, and it is nowhere; what was not erased is there still."""
     mine, others = process.found()
     process.tell(-MINE)
-    gone, kept = traces(process.memory, mine), traces(process.memory, others)
+    gone, kept = traces(process.memory, mine, others)
     assert (gone.zero, gone.anywhere) == (len(mine), 0)
     assert kept.anywhere == len(others)
 
@@ -94,7 +93,7 @@ def test_what_was_used_again_is_neither_there_nor_zero(process: Process) -> None
     """Other bytes stand where it was."""
     mine, _ = process.found()
     process.tell(MINE)
-    left = traces(process.memory, mine)
+    (left,) = traces(process.memory, mine)
     assert (left.zero, left.other, left.anywhere) == (0, len(mine), 0)
 
 

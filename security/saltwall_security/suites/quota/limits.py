@@ -10,8 +10,8 @@ from saltwall_security.suites.quota.stage import LIVE_WITHIN_S, Prompt, Stage
 MORE = 1.5
 """How much more than its ceiling a tenant tries to hold."""
 ENOUGH = 0.75
-"""Which part of a higher ceiling must be reached: a question takes a block or two itself, and half
-of it or less was allowed before."""
+"""Which part of a higher ceiling must be reached: requests that run take some for themselves, and
+half of it or less was allowed before."""
 CLAIMS = {
     "ceiling": "A tenant never holds more than its ceiling, after whatever change",
     "reported": "The quota that is reported is the one that is enforced, after every change",
@@ -94,8 +94,7 @@ async def check_limits(stage: Stage) -> AsyncIterator[Check]:
     before = await _after(stage, Change("none yet", lambda: None, 0, None), most, sent)
     table = [before]
     for change in changes(stage):
-        if stage.audit.left_s < 0:  # those that follow expect a tenant without a quota
-            await asyncio.to_thread(stage.operator.clear_quota, stage.tenant)
+        if stage.audit.left_s < 0:
             break
         stage.audit.say(f"quota {change.name}")
         table.append(await _after(stage, change, most, sent))
@@ -120,7 +119,7 @@ async def _after(stage: Stage, change: Change, most: int, sent: list[Prompt]) ->
     wanted = most + stage.unit if limit is None else round(MORE * limit)
     watch = asyncio.create_task(_watch(stage))
     try:
-        sent[:] = await stage.fill(stage.tenant, wanted, max(2, stage.unit // 2) + 0.5, at_once=1)
+        sent[:] = await stage.fill(stage.tenant, wanted, max(2, stage.unit // 2) + 0.5)
         cached = max(cached, await stage.cached(stage.tenant, sent))
     finally:
         watch.cancel()

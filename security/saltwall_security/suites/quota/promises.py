@@ -12,6 +12,7 @@ from saltwall_security.errors import AuditError
 from saltwall_security.suites.quota.stage import Stage
 
 RESERVE = "What a tenant has cached within its reserve stays, whatever another sends"
+FLOOD_AT_ONCE = 4
 MISFIT_WITHIN_S = 30.0
 """How long a refusal may take before it counts as waiting for ever."""
 
@@ -19,7 +20,7 @@ MISFIT_WITHIN_S = 30.0
 async def check_misfit(stage: Stage) -> Check:
     """What can never fit the ceiling is refused at once, with the numbers; what fits is served."""
     limit = 2 * stage.unit
-    await asyncio.to_thread(stage.operator.set_quota, stage.tenant, ceiling=str(limit))
+    await asyncio.to_thread(stage.operator.set_quota, stage.tenant, reserve="0", ceiling=str(limit))
     await stage.live(0, limit)
     fits = await _answered(stage, limit / 2, max_tokens=1)
     tries = {
@@ -76,8 +77,8 @@ async def check_promises(stage: Stage) -> AsyncIterator[Check]:
     theirs = await stage.fill(other, reserve, each)
     before = await stage.cached(tenant, mine), await stage.cached(other, theirs)
     sent, part = 0, max(each, min(stage.pool / 8, 40.0))
-    while sent < stage.pool and stage.audit.left_s > -10:  # what the flood costs, it costs
-        sent += sum(p.blocks for p in await stage.fill(other, round(part), part))
+    while sent < stage.pool and stage.audit.left_s > 0:
+        sent += sum(p.blocks for p in await stage.fill(other, round(part), part, FLOOD_AT_ONCE))
     after = await stage.cached(tenant, mine), await stage.cached(other, theirs)
     yield Check(
         "quota/reserve",

@@ -89,9 +89,7 @@ async def check_deletion(
     memory = prepared.memory
     await _until(lambda: asyncio.to_thread(_gone, memory, prepared.mine))
     mine, others, elsewhere = await asyncio.to_thread(
-        lambda: [
-            traces(memory, each) for each in (prepared.mine, prepared.others, prepared.elsewhere)
-        ]
+        traces, memory, prepared.mine, prepared.others, prepared.elsewhere
     )
     yield _erased(prepared, mine, others, elsewhere, erases)
 
@@ -122,7 +120,7 @@ async def _prepare(audit: Audit, probe: Prober, tenant: Tenant) -> Prepared:
     def found() -> Prepared:
         located = locate(memory, pages(snapshots, 1), pages(snapshots, 2), audit.rng)
         each = (located.mine, located.others, located.elsewhere)
-        return Prepared(memory, *(unique(memory, fingerprints(memory, places)) for places in each))
+        return Prepared(memory, *unique(memory, *(fingerprints(memory, p) for p in each)))
 
     prepared = await asyncio.to_thread(found)
     fewest = min(len(prepared.mine), len(prepared.others))

@@ -7,7 +7,7 @@ pages a window of bytes is kept that is nowhere else in memory.
 
 import random
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from saltwall_security.suites.rotation.memory import PAGE, WINDOW, Memory, Place, Snapshot
@@ -85,22 +85,28 @@ def fingerprints(memory: Memory, found: Sequence[Place]) -> list[Fingerprint]:
     return made
 
 
-def unique(memory: Memory, found: Sequence[Fingerprint]) -> list[Fingerprint]:
-    """Those whose window is nowhere else."""
-    places = memory.find({each.window for each in found})
-    return [each for each in found if places[each.window] == [each.place]]
+def unique(memory: Memory, *groups: Sequence[Fingerprint]) -> list[list[Fingerprint]]:
+    """Of each group, those whose window is nowhere else; one search for all."""
+    places = memory.find({each.window for group in groups for each in group})
+    return [[each for each in group if places[each.window] == [each.place]] for group in groups]
 
 
-def traces(memory: Memory, found: Sequence[Fingerprint]) -> Traces:
-    """Looks at their places, and for them in all of the memory."""
+def traces(memory: Memory, *groups: Sequence[Fingerprint]) -> list[Traces]:
+    """Looks at their places, and for them in all of the memory; one search for all."""
+    places = memory.find({each.window for group in groups for each in group})
+    return [_traces(memory, group, places) for group in groups]
+
+
+def _traces(
+    memory: Memory, group: Sequence[Fingerprint], places: Mapping[bytes, Sequence[Place]]
+) -> Traces:
     same = zero = other = 0
-    for each in found:
+    for each in group:
         now = memory.read(each.place, WINDOW)
         same += now == each.window
         zero += now == bytes(WINDOW)
         other += now not in (each.window, bytes(WINDOW))
-    places = memory.find({each.window for each in found})
-    return Traces(same, zero, other, sum(bool(places[each.window]) for each in found))
+    return Traces(same, zero, other, sum(bool(places[each.window]) for each in group))
 
 
 def _beside(place: Place, by: int) -> Place:
