@@ -21,7 +21,7 @@ up: environment ## Install and run everything here; options: make up ARGS="--por
 	@exec $(BIN)/saltwall up $(ARGS)
 
 test: tools lint ## Lint, then run all tests; some of them: make test TESTS=tests/tenants
-	@$(BIN)/python -m pytest $(TESTS)
+	@$(BIN)/python -m pytest -n 2 --no-loadscope-reorder $(TESTS)
 
 test-long: tools ## The property tests for hours, and every attack on the real engine
 	@SALTWALL_LONG=1 $(BIN)/python -m pytest $(or $(TESTS),tests/engine tests/e2e/test_flood.py)

@@ -13,12 +13,27 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from xdist.scheduler import LoadFileScheduling
 
 from saltwall_migrations import upgrade
 
+E2E = "tests/e2e/"
 DIALECTS = ("sqlite", "postgresql")
 # Nothing here outlives the tests, so nothing waits for a disk.
 SERVER_FLAGS = "-c fsync=off -c synchronous_commit=off -c full_page_writes=off -c listen_addresses="
+
+
+class ByFile(LoadFileScheduling):  # type: ignore[misc]  # untyped
+    """A worker takes a file at a time; the end-to-end tests, which share a stack, all at once."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return E2E if nodeid.startswith(E2E) else str(super()._split_scope(nodeid))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
+    """Deals the tests out where there are several workers."""
+    return ByFile(config, log)
 
 
 @dataclass(frozen=True)

@@ -10,18 +10,19 @@ from recorder import Recorded, listening
 from running_stack import LEASE_S, Stack, running_stack
 
 LAST = ("test_faults.py", "test_secrets.py")
-"""What breaks the stack runs after the rest; what searches its traces runs at the very end."""
+"""What breaks the stack runs after the rest of these; what searches its traces runs last."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks these tests, and runs them after all others, the last ones last."""
+    """Marks these tests, and runs them before all others, as the longest work for one worker."""
     here = Path(__file__).parent
+    others = len(LAST) + 1
 
     def order(item: pytest.Item) -> int:
         if here not in item.path.parents:
-            return 0
+            return others
         item.add_marker(pytest.mark.e2e)
-        return LAST.index(item.path.name) + 2 if item.path.name in LAST else 1
+        return LAST.index(item.path.name) + 1 if item.path.name in LAST else 0
 
     items.sort(key=order)
 

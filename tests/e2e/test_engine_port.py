@@ -5,7 +5,7 @@ endpoint mints them.
 """
 
 import json
-import os
+import random
 import subprocess
 from collections.abc import Iterator
 from typing import Any
@@ -19,6 +19,7 @@ from saltwall_tenants.keyring import Keyring
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 SEAL = "x-saltwall-seal"
+NOISE = random.Random(1).randbytes(4096)
 SALT_FIELD = b'{"cache_salt":"'
 
 
@@ -231,7 +232,7 @@ def test_the_engine_survives_any_cache_salt(stack: Stack, genuine: Recorded, sal
 
 @pytest.mark.parametrize(
     "body",
-    [b"", b"{", b"null", b"[]", b"\x00", os.urandom(4096), b"{" * 100_000, b"x" * 33_000_000],
+    [b"", b"{", b"null", b"[]", b"\x00", NOISE, b"{" * 100_000, b"x" * 33_000_000],
     ids=lambda body: f"{body[:4]!r}x{len(body)}",
 )
 def test_the_engine_survives_any_body(stack: Stack, genuine: Recorded, body: bytes) -> None:
