@@ -1,7 +1,6 @@
 """The gateway's secrets, in one private file beside the database, never inside it."""
 
 import json
-import os
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,7 +11,7 @@ from urllib.parse import quote
 from saltwall_tenants.errors import Invalid
 from saltwall_tenants.wire import KeyFileError, TicketRoot, WireError
 from saltwall_tenants.wire.encoding import b64decode, b64encode
-from saltwall_tenants.wire.keys import KEY_BYTES, read_private, write_private
+from saltwall_tenants.wire.keys import KEY_BYTES, create_private, read_private
 
 FILE_NAME = "gateway.json"
 
@@ -46,17 +45,13 @@ class Keyring:
             ticket_root=TicketRoot(secrets.token_bytes(KEY_BYTES)),
         )
         path = directory / FILE_NAME
-        fresh = directory / f".{FILE_NAME}.{secrets.token_hex(8)}"
-        write_private(fresh, keyring._encode())
         try:
-            os.link(fresh, path)  # unlike a rename, fails if another process was first
+            create_private(path, keyring._encode())
         except FileExistsError:
             raise KeyFileError(
                 f"{path} exists; without it every tenant's salts and keys are lost, so move it away"
                 " yourself if that is what you want"
             ) from None
-        finally:
-            fresh.unlink()
         return keyring
 
     @classmethod

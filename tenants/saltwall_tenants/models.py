@@ -164,10 +164,10 @@ class UsageRow(Base):
 
 
 class AuditEventRow(Base):
-    """An act that changed something; rows are only ever added."""
+    """An act that changed something; rows are only ever added, and `audit.record` numbers them."""
 
     __tablename__ = "audit_events"
-    __table_args__ = ({"sqlite_autoincrement": True},)  # a number is never given out twice
+    __table_args__ = ({"sqlite_autoincrement": True},)
     sequence: Mapped[int] = mapped_column(
         BigInteger().with_variant(Integer, "sqlite"), primary_key=True
     )
@@ -176,6 +176,7 @@ class AuditEventRow(Base):
     action: Mapped[str] = mapped_column(String)
     subject: Mapped[str] = mapped_column(String)
     detail: Mapped[dict[str, Any]]
+    hash: Mapped[bytes]
 
 
 class ChangeRow(Base):

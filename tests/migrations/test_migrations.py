@@ -16,11 +16,13 @@ import pytest
 from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import CheckConstraint, Connection, Uuid, bindparam, inspect, text
+from sqlalchemy import JSON, CheckConstraint, Connection, Uuid, bindparam, inspect, text
 
 from saltwall_migrations import current, head, upgrade
 from saltwall_migrations.runner import _config
-from saltwall_tenants.database import connect
+from saltwall_tenants import audit, audit_chain
+from saltwall_tenants.audit_chain import Report
+from saltwall_tenants.database import Database, connect
 from saltwall_tenants.errors import Conflict
 from saltwall_tenants.models import Base, UtcDateTime
 
@@ -152,6 +154,45 @@ def test_a_database_of_the_first_release_is_upgraded_with_its_data(
     run(empty_database_url, lambda connection: command.downgrade(_config(connection), "0001"))
     assert (read("tenants"), read("changes")) == before
     assert read("epoch") == []
+
+
+def test_events_of_an_earlier_release_become_a_chain(empty_database_url: str) -> None:
+    """In their order, without the gaps that rollbacks left; the way back keeps them all."""
+    events = text("SELECT sequence, actor FROM audit_events ORDER BY sequence")
+    details = [{"name": "acme"}, {"text": "grüße \0", "list": [1, 0.5, None]}, {}]
+    times = [datetime(2026, 1, day, 1, 2, 3, day, tzinfo=UTC) for day in (1, 2, 3)]
+
+    def fill(connection: Connection) -> None:
+        command.upgrade(_config(connection), "0002")
+        insertion = text(
+            "INSERT INTO audit_events (sequence, at, actor, action, subject, detail)"
+            " VALUES (:s, :at, :actor, 'a', 'b', :detail)"
+        ).bindparams(bindparam("at", type_=UtcDateTime()), bindparam("detail", type_=JSON()))
+        for sequence, at, detail in zip((2, 3, 7), times, details, strict=True):
+            values = {"s": sequence, "at": at, "actor": f"cli:{sequence}", "detail": detail}
+            connection.execute(insertion, values)
+
+    async def verified() -> Report:
+        database = Database(empty_database_url)
+        async with database.transaction() as tx:
+            assert [event.detail for event in await audit.list_events(tx)] == details[::-1]
+            await audit.record(tx, actor="cli:9", action="a", subject="b", detail={})
+            report = await audit_chain.verify(tx)
+        await database.dispose()
+        return report
+
+    run(empty_database_url, fill)
+    upgrade(empty_database_url)
+    assert asyncio.run(verified()) == Report(4, 0, [])
+    run(empty_database_url, lambda connection: command.downgrade(_config(connection), "0002"))
+    unnumbered = text(
+        "INSERT INTO audit_events (at, actor, action, subject, detail)"
+        " VALUES (CURRENT_TIMESTAMP, 'cli:old', 'a', 'b', '{}')"
+    )
+    run(empty_database_url, lambda connection: connection.execute(unnumbered))
+    found = run(empty_database_url, lambda c: [tuple(row) for row in c.execute(events)])
+    actors = ("cli:2", "cli:3", "cli:7", "cli:9", "cli:old")
+    assert found == list(enumerate(actors, 1))
 
 
 def test_failed_upgrade_leaves_nothing(

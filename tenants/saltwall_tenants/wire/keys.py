@@ -114,6 +114,20 @@ def write_private(path: Path, data: bytes) -> None:
         raise
 
 
+def create_private(path: Path, data: bytes) -> None:
+    """Writes a secret in the same way, where there is none.
+
+    Raises:
+        FileExistsError: there is one, and it is left alone.
+    """
+    fresh = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    write_private(fresh, data)
+    try:
+        os.link(fresh, path)  # unlike a rename, fails if another process was first
+    finally:
+        fresh.unlink()
+
+
 def read_private(path: Path) -> bytes:
     """Reads a secret.
 
