@@ -71,6 +71,11 @@ class Settings(BaseSettings):
     keys_dir: Path = Field(
         Path("keys"), description="Directory of the secrets; unset: in the data directory."
     )
+    checkpoints: Path = Field(
+        Path("audit-checkpoints.jsonl"),
+        description="Where the audit log's signed checkpoints are added; unset: in the data"
+        " directory.",
+    )
     host: str = Field("127.0.0.1", description="Address that tenants connect to.")
     port: Port = Field(8080, description="Its port; 0 takes any free one.")
     admin_host: str = Field(
@@ -153,6 +158,8 @@ class Settings(BaseSettings):
         self.home = self.home.expanduser().absolute()
         if "keys_dir" not in self.model_fields_set:
             self.keys_dir = self.home / "keys"
+        if "checkpoints" not in self.model_fields_set:
+            self.checkpoints = self.home / "audit-checkpoints.jsonl"
         if not self.database_url:
             self.database_url = f"sqlite:///{self.home / 'saltwall.db'}"
         return self

@@ -23,6 +23,7 @@ COMMANDS = [
     *(("key", name) for name in ("create", "list", "revoke")),
     *(("salt", name) for name in ("rotate", "list")),
     *(("quota", name) for name in ("set", "clear", "show")),
+    *(("log", name) for name in ("list", "verify", "checkpoint")),
     *(("audit", name) for name in ("run", "list", "report")),
 ]
 

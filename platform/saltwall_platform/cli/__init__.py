@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from saltwall_platform.cli import audit, db, key, quota, salt, session, tenant
+from saltwall_platform.cli import audit, db, key, log, quota, salt, session, tenant
 from saltwall_platform.cli.doctor import doctor
 from saltwall_platform.cli.engine import engine
 from saltwall_platform.cli.errors import EXPECTED, explain
@@ -66,6 +66,7 @@ app.add_typer(tenant.app, name="tenant")
 app.add_typer(key.app, name="key")
 app.add_typer(salt.app, name="salt")
 app.add_typer(quota.app, name="quota")
+app.add_typer(log.app, name="log")
 app.add_typer(audit.app, name="audit")
 
 

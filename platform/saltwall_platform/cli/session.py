@@ -3,15 +3,18 @@
 import asyncio
 import getpass
 import os
+import sys
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from saltwall_platform.cli.errors import CliError
+from saltwall_platform.cli.errors import EXPECTED, CliError, explain
 from saltwall_platform.settings import Settings
 from saltwall_platform.stack import running
-from saltwall_tenants import tenants
+from saltwall_tenants import audit_checkpoints, tenants
+from saltwall_tenants.audit_checkpoints import Checkpoint, SigningKey
 from saltwall_tenants.database import Database, sqlite_path
 from saltwall_tenants.keyring import FILE_NAME, Keyring
 
@@ -57,13 +60,15 @@ def open_database() -> Database:
 
 
 def write(work: Callable[[AsyncSession], Awaitable[T]]) -> T:
-    """Runs `work` in one transaction on the configured database."""
+    """Runs `work` in one transaction on the configured database, and signs the audit log."""
 
     async def run() -> T:
         database = open_database()
         try:
             async with database.transaction() as tx:
-                return await work(tx)
+                done = await work(tx)
+            await signed_off(database)
+            return done
         finally:
             await database.dispose()
 
@@ -99,6 +104,41 @@ async def keyring(tx: AsyncSession) -> Keyring:
             "your backup, or run this where the gateway runs (SALTWALL_KEYS_DIR)"
         )
     return Keyring.load_or_create(directory)
+
+
+def signing_key() -> SigningKey:
+    """What signs checkpoints of the audit log; made where nothing has been signed yet.
+
+    Raises:
+        CliError: it is gone: a new one would sign for another log.
+    """
+    directory, signed = settings().keys_dir, settings().checkpoints
+    if not (directory / audit_checkpoints.FILE_NAME).exists() and signed.exists():
+        raise CliError(
+            f"{directory / audit_checkpoints.FILE_NAME} is missing, but has signed {signed}:"
+            " restore it from your backup, or move that file away to begin anew"
+        )
+    return SigningKey.load_or_create(directory)
+
+
+async def checkpoint(database: Database, path: Path | None = None) -> Checkpoint:
+    """Signs the audit log as it is now and adds that to `path`, or to the configured file."""
+    key, path = signing_key(), path or settings().checkpoints
+    last = audit_checkpoints.newest(path, key)
+    async with database.snapshot() as tx:
+        made = await audit_checkpoints.make(tx, key, last)
+    if made != last:
+        audit_checkpoints.append(path, made)
+    return made
+
+
+async def signed_off(database: Database) -> None:
+    """Signs what has just been committed; says so if it cannot, for the change stands."""
+    try:
+        await checkpoint(database)
+    except EXPECTED as error:
+        said = explain(error, schema_is_old)
+        print(f"saltwall: done, but the audit log has no new checkpoint: {said}", file=sys.stderr)
 
 
 def schema_is_old() -> bool:

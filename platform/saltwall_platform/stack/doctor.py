@@ -13,6 +13,7 @@ import httpx
 
 from saltwall_platform.settings import Settings
 from saltwall_platform.stack import demo_model, preflight, vllm_install, welcome
+from saltwall_tenants import audit_checkpoints
 from saltwall_tenants.database import sqlite_path
 from saltwall_tenants.keyring import FILE_NAME, Keyring
 from saltwall_tenants.wire import EngineKeys, KeyFileError
@@ -112,6 +113,8 @@ def keys(settings: Settings) -> Iterator[Finding]:
         try:
             if path.name == FILE_NAME:
                 Keyring.load(directory)
+            elif path.name == audit_checkpoints.FILE_NAME:
+                audit_checkpoints.SigningKey.load(directory)
             else:
                 EngineKeys.read(path)
         except KeyFileError as error:
