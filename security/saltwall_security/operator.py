@@ -4,12 +4,15 @@ import json
 import re
 import subprocess
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from saltwall_security.errors import AuditError
 from saltwall_security.target import Tenant
 
 TIMEOUT_S = 60.0
+VERDICTS = {0: "whole", 1: "tampered", 2: "unproven"}
+"""What the exit codes of `saltwall log verify` mean."""
 _SECRET = re.compile(r"\bsw_\w+|[A-Za-z0-9_\-]{40,}")
 
 
@@ -119,6 +122,36 @@ class CommandLine:
             }
         return found
 
+    def log_events(self, limit: int) -> Sequence[Mapping[str, Any]]:
+        """The newest administrative acts, newest first, as `saltwall log list` has them."""
+        found: Sequence[Mapping[str, Any]] = self._json("log", "list", "--limit", str(limit))
+        return found
+
+    def sign_log(self, database: Path, out: Path) -> None:
+        """Adds a signed checkpoint of the log in an SQLite file to `out`."""
+        given = ("log", "checkpoint", "--out", str(out))
+        done = self._done(*given, SALTWALL_DATABASE_URL=f"sqlite:///{database}")
+        if done.returncode:
+            raise AuditError(f"{_what(given)}: {_last_line(done.stderr) or done.returncode}")
+
+    def verify_log(self, database: Path, anchor: Path | None = None) -> Mapping[str, Any]:
+        """What is said of the log in an SQLite file, against the checkpoints in `anchor`.
+
+        Raises:
+            AuditError: nothing is, or the exit code says otherwise.
+        """
+        given = ["log", "verify", "--json", *([] if anchor is None else ["--anchor", str(anchor)])]
+        done = self._done(*given, SALTWALL_DATABASE_URL=f"sqlite:///{database}")
+        try:
+            found: Mapping[str, Any] = json.loads(done.stdout)
+            agreed = VERDICTS[done.returncode] == found["verdict"]
+        except (ValueError, KeyError, TypeError):
+            said = _last_line(done.stderr) or f"exit code {done.returncode}"
+            raise AuditError(f"{_what(given)}: {said}") from None
+        if not agreed:
+            raise AuditError(f"{_what(given)}: {found['verdict']}, but exits {done.returncode}")
+        return found
+
     def printed(self, *arguments: str) -> str:
         """All that a command prints, also when it fails."""
         done = self._done(*arguments)
@@ -136,12 +169,12 @@ class CommandLine:
             raise AuditError(f"{_what(arguments)}: {_last_line(done.stderr) or done.returncode}")
         return done.stdout
 
-    def _done(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    def _done(self, *arguments: str, **environ: str) -> "subprocess.CompletedProcess[str]":
         what = _what(arguments)
         try:
             return subprocess.run(  # noqa: S603  # the command is the auditor's own configuration
                 [*self.argv, *arguments],
-                env=self.environ,
+                env=self.environ | environ,
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,

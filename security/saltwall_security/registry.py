@@ -18,6 +18,7 @@ MODULES: Final[Mapping[str, str]] = {
     "timing": "saltwall_security.suites.timing",
     "recovery": "saltwall_security.suites.recovery",
     "eviction": "saltwall_security.suites.eviction",
+    "log": "saltwall_security.suites.log",
     "secrecy": "saltwall_security.suites.secrecy",
 }
 """Each module has a `SUITE`. Secrecy is last: it searches what the others have left in logs."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 
 class Access(StrEnum):
@@ -79,6 +79,15 @@ class Operator(Protocol):
 
         A ceiling that is not there is left out.
         """
+
+    def log_events(self, limit: int) -> Sequence[Mapping[str, Any]]:
+        """The newest administrative acts in the audit log, newest first."""
+
+    def sign_log(self, database: Path, out: Path) -> None:
+        """Adds a signed checkpoint of the log in an SQLite file to the file `out`."""
+
+    def verify_log(self, database: Path, anchor: Path | None = None) -> Mapping[str, Any]:
+        """Its `verdict` is "whole", "tampered" (its `problems` say where) or "unproven"."""
 
     def printed(self, *arguments: str) -> str:
         """All that a command prints, also when it fails."""
