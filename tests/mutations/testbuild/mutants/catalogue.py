@@ -4,7 +4,7 @@ from importlib import import_module
 
 from mutants.mutant import MUTANTS, PATCHES, Mutant, Patch
 
-MODULES = ("scheduler", "block_hashes", "engine_core", "engine_api", "wire", "gateway")
+MODULES = ("scheduler", "block_hashes", "engine_core", "engine_api", "wire", "gateway", "audit_log")
 
 
 def mutants() -> list[Mutant]:
