@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -25,11 +25,10 @@ FILE_NAME = "audit.json"
 _SIGNATURE_BYTES = 64
 
 
-@dataclass(frozen=True)
-class Checkpoint:
+class Checkpoint(NamedTuple):
     """That the log's event at `position` had this hash at that time; position 0: no event yet.
 
-    `key` is the signer's public key (32 bytes), and its name.
+    `key` is the signer's public key (32 bytes), and its name. Nothing of it is secret.
     """
 
     position: int
@@ -85,7 +84,7 @@ class Checkpoint:
 class SigningKey:
     """What checkpoints are signed with, in `keys/audit.json`, never in the database."""
 
-    private: bytes = field(repr=False)
+    secret: bytes = field(repr=False)
 
     @classmethod
     def load_or_create(cls, directory: Path) -> "SigningKey":
@@ -121,11 +120,10 @@ class SigningKey:
     def sign(self, position: int, head: bytes) -> Checkpoint:
         """A checkpoint of now."""
         made = Checkpoint(position, head, utc_now(), self.public)
-        signature = self._key().sign(made.signed())
-        return Checkpoint(made.position, made.hash, made.at, made.key, signature)
+        return made._replace(signature=self._key().sign(made.signed()))
 
     def _key(self) -> Ed25519PrivateKey:
-        return Ed25519PrivateKey.from_private_bytes(self.private)
+        return Ed25519PrivateKey.from_private_bytes(self.secret)
 
 
 def read(path: Path) -> list[Checkpoint | None]:

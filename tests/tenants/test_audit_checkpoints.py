@@ -2,7 +2,6 @@
 
 import json
 import stat
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -33,11 +32,11 @@ def test_a_checkpoint_reads_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("checkpoint", "kind"),
     [
-        (replace(SIGNED, position=1), Kind.BAD_SIGNATURE),
-        (replace(SIGNED, hash=HASHES[1]), Kind.BAD_SIGNATURE),
-        (replace(SIGNED, key=OTHER.public), Kind.BAD_SIGNATURE),
-        (replace(SIGNED, at=OTHER.sign(2, b"").at), Kind.BAD_SIGNATURE),
-        (replace(SIGNED, signature=bytes(64)), Kind.BAD_SIGNATURE),
+        (SIGNED._replace(position=1), Kind.BAD_SIGNATURE),
+        (SIGNED._replace(hash=HASHES[1]), Kind.BAD_SIGNATURE),
+        (SIGNED._replace(key=OTHER.public), Kind.BAD_SIGNATURE),
+        (SIGNED._replace(at=OTHER.sign(2, b"").at), Kind.BAD_SIGNATURE),
+        (SIGNED._replace(signature=bytes(64)), Kind.BAD_SIGNATURE),
         (None, Kind.BAD_SIGNATURE),
         (OTHER.sign(2, HASHES[2]), Kind.FOREIGN),
         (KEY.sign(3, b"3" * 32), Kind.TRUNCATED),
@@ -85,7 +84,7 @@ def test_the_signing_key_is_made_once_and_is_private(tmp_path: Path) -> None:
     assert SigningKey.load_or_create(tmp_path) == made != KEY
     assert stat.S_IMODE((tmp_path / FILE_NAME).stat().st_mode) == 0o600
     assert [path.name for path in tmp_path.iterdir()] == [FILE_NAME]
-    assert str(made.private) not in repr(made)
+    assert str(made.secret) not in repr(made)
     (tmp_path / FILE_NAME).write_text("{}")
     with pytest.raises(KeyFileError, match="not a signing key"):
         SigningKey.load_or_create(tmp_path)

@@ -12,6 +12,7 @@ import pytest
 import saltwall_tenants
 from saltwall_tenants import envelope
 from saltwall_tenants.api_keys import ApiKey, NewKey
+from saltwall_tenants.audit_checkpoints import SigningKey
 from saltwall_tenants.clock import utc_now
 from saltwall_tenants.key_format import KeyParts
 from saltwall_tenants.keyring import Keyring
@@ -30,6 +31,7 @@ HOLDERS = [
     NewKey(RECORD, TEXT),
     KeyParts("aaaaaaaaaaaa", TEXT),
     envelope.Envelope("kek-1", SECRET, SECRET),
+    SigningKey(SECRET),
 ]
 SECRET_FIELDS = {
     *("keks", "peppers", "secret", "tickets", "seals", "control", "salt", "plaintext"),
