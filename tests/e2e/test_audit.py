@@ -67,10 +67,10 @@ def theirs(stack: Stack, plain: Target, tmp_path_factory: pytest.TempPathFactory
 
 @pytest.mark.timeout(900)
 def test_no_attack_succeeds(ours: Audited) -> None:
-    """Every guarantee is attacked, but the last, which no suite is about yet."""
+    """Every guarantee is attacked; the audit log's needs no luck."""
     verdicts = ours.verdicts()
     assert ours.code != 1, ours.said
-    assert verdicts.pop("G12") == "not tested"
+    assert verdicts["G12"] == "held", ours.said
     assert set(verdicts.values()) <= {"held", "inconclusive"}
     assert list(verdicts.values()).count("held") >= DECIDED, ours.said
 

@@ -51,6 +51,20 @@ def test_no_error_has_a_key_in_it(operator: CommandLine, tenant: Tenant) -> None
     assert str(tenant.key) not in str(caught.value)
 
 
+def test_the_log_of_a_copy_is_verified(
+    operator: CommandLine, tenant: Tenant, tmp_path: Path
+) -> None:
+    """By its checkpoints; the installation's own log is not meant."""
+    assert operator.log_events(1)[0]["actor"].startswith("cli:")
+    copied, anchor = tmp_path / "copy.db", tmp_path / "anchor.jsonl"
+    shutil.copy(Path(operator.environ["SALTWALL_HOME"]) / "saltwall.db", copied)
+    operator.sign_log(copied, anchor)
+    assert operator.verify_log(copied, anchor)["verdict"] == "whole"
+    assert operator.verify_log(copied)["verdict"] == "unproven"
+    with pytest.raises(AuditError, match=r"`saltwall log verify`.*no database"):
+        operator.verify_log(tmp_path / "none.db")
+
+
 def test_what_is_enforced_is_asked_of_engines(operator: CommandLine, tenant: Tenant) -> None:
     """What is stored is not taken for it: without an engine there is no answer."""
     with pytest.raises(AuditError, match="no engine says what it enforces"):
