@@ -132,7 +132,7 @@ class CommandLine:
         given = ("log", "checkpoint", "--out", str(out))
         done = self._done(*given, SALTWALL_DATABASE_URL=f"sqlite:///{database}")
         if done.returncode:
-            raise AuditError(f"{_what(given)}: {_last_line(done.stderr) or done.returncode}")
+            raise AuditError(f"{described(given)}: {_last_line(done.stderr) or done.returncode}")
 
     def verify_log(self, database: Path, anchor: Path | None = None) -> Mapping[str, Any]:
         """What is said of the log in an SQLite file, against the checkpoints in `anchor`.
@@ -147,9 +147,9 @@ class CommandLine:
             agreed = VERDICTS[done.returncode] == found["verdict"]
         except (ValueError, KeyError, TypeError):
             said = _last_line(done.stderr) or f"exit code {done.returncode}"
-            raise AuditError(f"{_what(given)}: {said}") from None
+            raise AuditError(f"{described(given)}: {said}") from None
         if not agreed:
-            raise AuditError(f"{_what(given)}: {found['verdict']}, but exits {done.returncode}")
+            raise AuditError(f"{described(given)}: {found['verdict']}, but exits {done.returncode}")
         return found
 
     def printed(self, *arguments: str) -> str:
@@ -161,16 +161,18 @@ class CommandLine:
         try:
             return json.loads(self._run(*arguments, "--json"))
         except ValueError:
-            raise AuditError(f"{_what(arguments)} printed no JSON") from None
+            raise AuditError(f"{described(arguments)} printed no JSON") from None
 
     def _run(self, *arguments: str) -> str:
         done = self._done(*arguments)
         if done.returncode:
-            raise AuditError(f"{_what(arguments)}: {_last_line(done.stderr) or done.returncode}")
+            raise AuditError(
+                f"{described(arguments)}: {_last_line(done.stderr) or done.returncode}"
+            )
         return done.stdout
 
     def _done(self, *arguments: str, **environ: str) -> "subprocess.CompletedProcess[str]":
-        what = _what(arguments)
+        what = described(arguments)
         try:
             return subprocess.run(  # noqa: S603  # the command is the auditor's own configuration
                 [*self.argv, *arguments],
@@ -187,7 +189,8 @@ class CommandLine:
             raise AuditError(f"{what} has not ended after {TIMEOUT_S:.0f} s") from None
 
 
-def _what(arguments: Sequence[str]) -> str:
+def described(arguments: Sequence[str]) -> str:
+    """A command in errors, without what may be secret."""
     return f"`saltwall {' '.join(arguments[:2])}`"
 
 

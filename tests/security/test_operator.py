@@ -7,13 +7,20 @@ from pathlib import Path
 
 import pytest
 
+from saltwall_platform.cli import prepared
+from saltwall_platform.cli.prepared import PreparedCommandLine
+from saltwall_security import operator as operator_module
 from saltwall_security.errors import AuditError
 from saltwall_security.operator import CommandLine
 from saltwall_security.target import Tenant
 
+MODULE = "python -m saltwall_platform.cli"
 
-@pytest.fixture(scope="module")
-def operator(tmp_path_factory: pytest.TempPathFactory, migrated_sqlite: Path) -> CommandLine:
+
+@pytest.fixture(scope="module", params=["a process each", "forks"])
+def operator(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, migrated_sqlite: Path
+) -> CommandLine:
     """On a database of its own, and an engine that is not there."""
     home = tmp_path_factory.mktemp("operator")
     shutil.copy(migrated_sqlite, home / "saltwall.db")
@@ -22,6 +29,8 @@ def operator(tmp_path_factory: pytest.TempPathFactory, migrated_sqlite: Path) ->
         "SALTWALL_HOME": str(home),
         "SALTWALL_ENGINES": '[{"name": "demo", "url": "http://127.0.0.1:9"}]',
     }
+    if request.param == "forks":
+        return PreparedCommandLine(found)
     return CommandLine([sys.executable, "-m", "saltwall_platform.cli"], found)
 
 
@@ -75,3 +84,21 @@ def test_a_command_that_is_not_there_is_named() -> None:
     """By its path."""
     with pytest.raises(AuditError, match="/nowhere/saltwall"):
         CommandLine(["/nowhere/saltwall"], {}).revoke_key("x")
+
+
+def test_a_command_that_hangs_is_ended(
+    operator: CommandLine, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And named; what it was asked to do is in doubt."""
+    for module in (prepared, operator_module):
+        monkeypatch.setattr(module, "TIMEOUT_S", 0.01)
+    with pytest.raises(AuditError, match="`saltwall tenant suspend` has not ended"):
+        operator.suspend(tenant)
+
+
+def test_forks_print_what_programs_print(operator: CommandLine) -> None:
+    """Help, usage errors and versions, with the name of the program."""
+    alone = CommandLine([sys.executable, "-m", "saltwall_platform.cli"], operator.environ)
+    for arguments in (["--version"], ["quota", "set"], ["nonsense"]):
+        said = alone.printed(*arguments).replace(MODULE, "saltwall")
+        assert operator.printed(*arguments).replace(MODULE, "saltwall") == said

@@ -5,7 +5,6 @@ import os
 import secrets
 import shlex
 import signal
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -16,6 +15,7 @@ import httpx
 
 from saltwall_platform.cli import audit_keys, session
 from saltwall_platform.cli.errors import CliError
+from saltwall_platform.cli.prepared import PreparedCommandLine
 from saltwall_platform.settings import Engine, Settings
 from saltwall_platform.stack import engine_keys, preflight, stock_vllm, welcome
 from saltwall_security.operator import CommandLine
@@ -143,7 +143,7 @@ def _here(given: Given) -> Target:
         [],
         engine_url=given.engine or engine.url,
         control_secret=EngineKeys.read(path).control if path.exists() else None,
-        operator=CommandLine([sys.executable, "-m", "saltwall_platform.cli"], os.environ | found),
+        operator=PreparedCommandLine(os.environ | found),
         files=_traces(settings),
         engine_pid=_pid(settings.home),
         scheduler=OUR_SCHEDULER if importlib.util.find_spec("vllm") else None,
