@@ -198,18 +198,19 @@ def _for_slot(scheduler: Any) -> None:
         return slots - max(1, int(share)), slots - share
 
     most = max(running, key=spare)
+    whole, fraction = spare(most)
+    above = (account for account in running if spare(account)[1] > 0)
+    served = max(above, key=lambda account: account.tokens, default=None)
     for head in waiting.heads(_SLOT_LOOKS):
         account = head.saltwall_holder.account
         lacks = per_weight * account.weight - account.running
         if (account.running and lacks < 1) or not scheduler.admissible(head):
             continue
-        whole, fraction = spare(most)
         victim = most
         if whole < 1 and (lacks < 1 or fraction <= 0):
-            above = [each for each in running if spare(each)[1] > 0]
-            victim = max(above, key=lambda each: each.tokens, default=account)
-            if victim.tokens - account.tokens < _TURN_TOKENS / victim.weight:
+            if served is None or served.tokens - account.tokens < _TURN_TOKENS / served.weight:
                 continue
+            victim = served
         _preempt(scheduler, _newest(scheduler, running[victim]), account)
         waiting.put_first(account)
         return
