@@ -209,5 +209,5 @@ SUITE = Suite(
     ("G1",),
     run,
     share=2.0,
-    least_s=45.0,
+    least_s=120.0,
 )
