@@ -12,9 +12,9 @@ import httpx
 from flood.targets import STACK_POOL
 from mutants.switch import VARIABLE, Switch
 from prompts import prompt, send
-from running_stack import SALTWALL, Stack, eventually, running_stack
+from running_stack import Stack, eventually, running_stack
 
-from saltwall_security.operator import CommandLine
+from saltwall_platform.cli.prepared import PreparedCommandLine
 from saltwall_security.target import Target
 
 BUILD = Path(__file__).parent / "testbuild"
@@ -41,7 +41,7 @@ class Live:
         At the end all defects are off.
         """
         number = next(_numbers)
-        operator = CommandLine(SALTWALL, self._environ)
+        operator = PreparedCommandLine(self._environ)
         try:
             tenants = [operator.create_tenant(f"mutant-{number}-{who}") for who in "abc"]
             yield Target(
