@@ -221,16 +221,27 @@ class BlockServer:
     async def _usage(self, request: Request) -> Response:
         if request.headers.get("authorization") != f"Bearer {CONTROL}":
             return JSONResponse({}, status_code=403)
-        tenants = {
-            name.replace("-", ""): {
-                "pinned": account.pinned,
-                "running": account.requests,
-                "waiting": 0,
+        return JSONResponse(
+            {
+                "capacity": {"blocks": self.blocks, "block_tokens": BLOCK},
+                "blocks": {
+                    "total": self.blocks,
+                    "free": self.pool.free,
+                    "idle": sum(each.idle for each in self.pool.accounts.values()),
+                },
+                "tenants": {n.replace("-", ""): self._row(n, a) for n, a in self._accounts()},
             }
-            for name, account in self.pool.accounts.items()
-        }
-        capacity = {"blocks": self.blocks, "block_tokens": BLOCK}
-        return JSONResponse({"capacity": capacity, "tenants": tenants})
+            | self._more()
+        )
+
+    def _accounts(self) -> list[tuple[str, Account]]:
+        return list(self.pool.accounts.items())
+
+    def _row(self, name: str, account: Account) -> dict[str, Any]:
+        return {"pinned": account.pinned, "running": account.requests, "waiting": 0}
+
+    def _more(self) -> dict[str, Any]:
+        return {}
 
     async def _purge(self, request: Request) -> Response:
         for name in self.pool.accounts:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from block_server import BLOCK, CONTROL, Account, BlockOperator, BlockPool, BlockServer
+from block_server import BLOCK, Account, BlockOperator, BlockPool, BlockServer
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
@@ -45,28 +45,13 @@ class QuotaServer(BlockServer):
         account = self.pool.account(owner)
         self.told[owner] = account.reserve, account.ceiling
 
-    async def _usage(self, request: Request) -> Response:
-        if request.headers.get("authorization") != f"Bearer {CONTROL}":
-            return JSONResponse({}, status_code=403)
-        return JSONResponse(
-            {
-                "capacity": {"blocks": self.blocks, "block_tokens": BLOCK},
-                "blocks": {
-                    "total": self.blocks,
-                    "free": self.pool.free,
-                    "idle": sum(each.idle for each in self.pool.accounts.values()),
-                },
-                "tenants": {n.replace("-", ""): self._row(n, a) for n, a in self._accounts()},
-            }
-        )
+    def _more(self) -> dict[str, Any]:
+        return {"alarms": {"quotas": self.refusals}}
 
     async def _purge(self, request: Request) -> Response:
         if self.defect == "purges do nothing":
             return JSONResponse({})
         return await super()._purge(request)
-
-    def _accounts(self) -> list[tuple[str, Account]]:
-        return list(self.pool.accounts.items())
 
     def _row(self, name: str, account: Account) -> dict[str, Any]:
         reserve, ceiling = self.told.get(name, (0, math.inf))

@@ -73,9 +73,7 @@ async def run(audit: Audit, strategies: Sequence[Strategy] = STRATEGIES) -> Asyn
         if scale.repeat:
             yield strict_check(twins)
             yield own_view(trials, await _view(audit, probe, scale, cast))
-    nothing_left = remains_check(trials)
-    if nothing_left is not None:
-        yield nothing_left
+    yield remains_check(trials)
     if len(trials) < len(chosen):
         yield not_reached(chosen[len(trials) :])
 

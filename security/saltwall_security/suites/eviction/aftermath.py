@@ -2,26 +2,34 @@
 
 from collections.abc import Sequence
 
-from saltwall_security.check import Check, judge
-from saltwall_security.suites.eviction.pool import Remains
+from saltwall_security.check import Check, Verdict, judge
+from saltwall_security.engine_control import Account
 from saltwall_security.suites.eviction.trial import Trial
 
+NAME, GUARANTEE = "eviction/nothing-left", "G11"
+CLAIM = "Attackers that hang up leave nothing: no request that runs or waits, no pinned block."
 
-def remains_check(trials: Sequence[Trial]) -> Check | None:
-    """G11: what the engine does and holds for attackers that have gone; None if it cannot tell."""
-    told = [trial for trial in trials if trial.remains is not None and trial.during is not None]
+
+def remains_check(trials: Sequence[Trial]) -> Check:
+    """G11: what the engine does and holds for attackers that have gone."""
+    told = [
+        (trial, trial.during, trial.remains)
+        for trial in trials
+        if trial.during is not None and trial.remains is not None
+    ]
     if not told:
-        return None
-    left = [trial for trial in told if trial.remains != Remains(0, 0)]
-    busiest = max((trial.during.pinned for trial in told if trial.during), default=0)
-    requests = sum(trial.remains.requests for trial in told if trial.remains)
-    pinned = sum(trial.remains.pinned for trial in told if trial.remains)
+        said = "Not seen: it takes the engine's control secret, and the attackers' ids."
+        return Check(NAME, GUARANTEE, Verdict.NOT_TESTED, CLAIM, said)
+    left = [trial for trial, _, remains in told if remains != Account()]
+    busiest = max(during.pinned for _, during, _ in told)
+    requests = sum(remains.requests for _, _, remains in told)
+    pinned = sum(remains.pinned for _, _, remains in told)
     names = ", ".join(trial.strategy.name for trial in left) or "none"
     return Check(
-        "eviction/nothing-left",
-        "G11",
+        NAME,
+        GUARANTEE,
         judge(bool(left), busiest > 0),
-        "Attackers that hang up leave nothing: no request that runs or waits, no pinned block.",
+        CLAIM,
         f"After {len(told)} attacks {requests} requests and {pinned} pinned blocks were left"
         f" (attacks that left any: {names}).",
         {"attacks": len(told), "requests_left": requests, "blocks_pinned_left": pinned},

@@ -1,17 +1,18 @@
 """How large the target's KV cache is, and what is left there of whom, where it tells."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import httpx
 
-from saltwall_security.target import Target, Tenant
+from saltwall_security.engine_control import Account, EngineControl, Usage, hex_id
+from saltwall_security.errors import AuditError
+from saltwall_security.target import Access, Target, Tenant
 from saltwall_security.trust import system_trust
 
 TIMEOUT_S = 10.0
-USAGE, METRICS = "/saltwall/v1/usage", "/metrics"
+METRICS = "/metrics"
 _CONFIG = re.compile(r"^vllm:cache_config_info\{(.*)\}", re.MULTILINE)
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
 
@@ -29,14 +30,6 @@ class Pool:
         return self.blocks * self.block_tokens
 
 
-@dataclass(frozen=True)
-class Remains:
-    """What the engine still does and holds for some tenants: requests, and blocks that they pin."""
-
-    requests: int
-    pinned: int
-
-
 async def find_pool(target: Target) -> Pool | None:
     """The pool, as the engine's control route or vLLM's own metrics tell; None where neither does.
 
@@ -44,8 +37,7 @@ async def find_pool(target: Target) -> Pool | None:
     """
     usage = await _usage(target)
     if usage is not None:
-        capacity = usage["capacity"]
-        return Pool(int(capacity["blocks"]), int(capacity["block_tokens"]))
+        return Pool(usage.blocks, usage.block_tokens)
     for base in (target.engine_url, target.url.removesuffix("/v1")):
         config = _CONFIG.search(await _text(base + METRICS)) if base else None
         labels = dict(_LABEL.findall(config[1])) if config else {}
@@ -56,35 +48,33 @@ async def find_pool(target: Target) -> Pool | None:
     return None
 
 
-async def find_remains(target: Target, tenants: Sequence[Tenant]) -> Remains | None:
-    """What is left of the tenants; None where the engine does not tell, or an id is unknown."""
+async def find_remains(target: Target, tenants: Sequence[Tenant]) -> Account | None:
+    """What is left of all of them; None where the engine does not tell, or an id is unknown."""
     usage = await _usage(target)
-    ids = [tenant.id.replace("-", "") for tenant in tenants if tenant.id]
-    if usage is None or len(ids) < len(tenants):
+    if usage is None or not all(tenant.id for tenant in tenants):
         return None
-    rows = [usage["tenants"].get(name, {}) for name in ids]
-    return Remains(
-        sum(row.get("running", 0) + row.get("waiting", 0) for row in rows),
-        sum(row.get("pinned", 0) for row in rows),
+    accounts = [usage.accounts.get(name, Account()) for name in set(map(hex_id, tenants))]
+    return Account(
+        pinned=sum(account.pinned for account in accounts),
+        running=sum(account.running for account in accounts),
+        waiting=sum(account.waiting for account in accounts),
     )
 
 
-async def _usage(target: Target) -> Mapping[str, Any] | None:
-    if not (target.control_secret and target.engine_url):
+async def _usage(target: Target) -> Usage | None:
+    if Access.CONTROL not in target.access():
         return None
-    secret = {"authorization": f"Bearer {target.control_secret}"}
-    response = await _get(target.engine_url + USAGE, secret)
-    return None if response is None or response.is_error else response.json()
+    try:
+        async with EngineControl(target) as control:
+            return await control.usage()
+    except AuditError:
+        return None
 
 
 async def _text(url: str) -> str:
-    response = await _get(url, {})
-    return "" if response is None or response.is_error else response.text
-
-
-async def _get(url: str, headers: Mapping[str, str]) -> httpx.Response | None:
     async with httpx.AsyncClient(timeout=TIMEOUT_S, trust_env=False, verify=system_trust()) as http:
         try:
-            return await http.get(url, headers=headers)
+            response = await http.get(url)
         except httpx.HTTPError:
-            return None
+            return ""
+    return "" if response.is_error else response.text

@@ -7,11 +7,12 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
 from saltwall_security.client import Answer, Client
+from saltwall_security.engine_control import Account
 from saltwall_security.prober import Prober, Refused
 from saltwall_security.suite import Audit
 from saltwall_security.suites.eviction.cast import Cast, Promise, armed
 from saltwall_security.suites.eviction.flood import Flood, flooding
-from saltwall_security.suites.eviction.pool import Remains, find_remains
+from saltwall_security.suites.eviction.pool import find_remains
 from saltwall_security.suites.eviction.replay import Replay
 from saltwall_security.suites.eviction.scale import Scale
 from saltwall_security.suites.eviction.strategies import Strategy
@@ -176,12 +177,12 @@ class Siege:
         except Refused as error:
             phase.refused.append(str(error))
 
-    async def _settle(self, attackers: Sequence[Tenant]) -> Remains | None:
+    async def _settle(self, attackers: Sequence[Tenant]) -> Account | None:
         """Waits until nothing is left of the attackers; what is, when patience ends."""
         began = time.monotonic()
         while True:
             remains = await find_remains(self._audit.target, attackers)
-            if remains in (None, Remains(0, 0)) or time.monotonic() - began > SETTLE_S:
+            if remains in (None, Account()) or time.monotonic() - began > SETTLE_S:
                 return remains
             await asyncio.sleep(PAUSE_S)
 

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from saltwall_security.engine_control import Account
 from saltwall_security.suites.eviction.flood import Flood
-from saltwall_security.suites.eviction.pool import Remains
 from saltwall_security.suites.eviction.strategies import Strategy
 from saltwall_security.suites.eviction.victim import Asked, kept
 
@@ -65,8 +65,8 @@ class Trial:
     after: Phase
     flood: Flood
     turned: bool | None
-    during: Remains | None
-    remains: Remains | None
+    during: Account | None
+    remains: Account | None
     seconds: float
 
     @property

@@ -32,15 +32,12 @@ async def check_books(stage: Stage) -> Check:
 
     def settled(usage: Usage) -> bool:
         mine = [usage.of(tenant) for tenant in (stage.tenant, stage.other)]
-        return not any(account.pinned or account.requests for account in mine)
+        return not (_lost(usage) or any(each.pinned or each.requests for each in mine))
 
     usage, took = await stage.control.until(settled, ZERO_WITHIN_S)
     left = [usage.of(tenant) for tenant in (stage.tenant, stage.other)]
     pinned, requests = sum(a.pinned for a in left), sum(a.requests for a in left)
-    charged = sum(account.pinned for account in usage.accounts.values())
-    # Beyond a page of tenants the counts are of several moments.
-    whole = len(usage.accounts) < PAGE
-    lost = usage.blocks - usage.free - usage.idle - charged if whole else 0
+    lost = _lost(usage)
     wrong = bool(pinned or requests or lost)
     return Check(
         "quota/accounting",
@@ -59,6 +56,14 @@ async def check_books(stage: Stage) -> Check:
         advice="Give a block back by the same path by which it was charged, however its request "
         "ends.",
     )
+
+
+def _lost(usage: Usage) -> int:
+    """Blocks of the pool that are neither free nor idle, and that nobody is charged with."""
+    if len(usage.accounts) >= PAGE:  # the counts are of several moments
+        return 0
+    charged = sum(account.pinned for account in usage.accounts.values())
+    return usage.blocks - usage.free - usage.idle - charged
 
 
 async def _busiest(stage: Stage, storm: asyncio.Task[None]) -> Account:

@@ -75,6 +75,7 @@ def test_a_server_without_tenants_fails() -> None:
     assert found["prefill"].verdict is Verdict.FAILED, found["prefill"]
     assert "does not tell its clients apart" in found["prefill"].advice
     assert found["strict"].verdict is Verdict.NOT_TESTED
+    assert found["nothing-left"].verdict is Verdict.NOT_TESTED
 
 
 def test_a_tenant_that_may_have_no_reserve_proves_nothing() -> None:
