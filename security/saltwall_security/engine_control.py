@@ -10,7 +10,7 @@ from typing import Any, Final
 import httpx
 
 from saltwall_security.errors import AuditError
-from saltwall_security.target import Target, Tenant
+from saltwall_security.target import Operator, Target, Tenant
 from saltwall_security.trust import system_trust
 
 USAGE: Final = "/saltwall/v1/usage"
@@ -70,6 +70,20 @@ class Usage:
 def hex_id(tenant: Tenant) -> str:
     """A tenant's id as engines write it; empty if it is not known."""
     return (tenant.id or "").replace("-", "")
+
+
+async def check_alone(operator: Operator) -> None:
+    """What one engine counts is all that there is, and what it has cached is hit.
+
+    Raises:
+        AuditError: several engines share the requests.
+    """
+    replicas = await asyncio.to_thread(operator.replicas)
+    if replicas > 1:
+        raise AuditError(
+            f"{replicas} engines share a model's requests, and this watches one: attack one at a "
+            "time, through a gateway that has no other"
+        )
 
 
 class EngineControl:

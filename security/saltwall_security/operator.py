@@ -3,6 +3,7 @@
 import json
 import re
 import subprocess
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,9 @@ from saltwall_security.target import Tenant
 TIMEOUT_S = 60.0
 VERDICTS = {0: "whole", 1: "tampered", 2: "unproven"}
 """What the exit codes of `saltwall log verify` mean."""
+NO_ENGINE = '[{"name": "demo", "url": "http://127.0.0.1:9"}]'
+"""For `SALTWALL_ENGINES`: nothing listens there."""
+_NUMBER = re.compile(r"/\d+$")
 _SECRET = re.compile(r"\bsw_\w+|[A-Za-z0-9_\-]{40,}")
 
 
@@ -101,6 +105,13 @@ class CommandLine:
     def clear_quota(self, tenant: Tenant) -> None:
         """The tenant has the default quota again."""
         self._run("quota", "clear", _named(tenant))
+
+    def replicas(self) -> int:
+        """How many engines share the requests for one model, at most; they are numbered."""
+        rows = self._json("quota", "show")
+        labels = {str(engine["engine"]) for row in rows for engine in row["engines"]}
+        shared = Counter(_NUMBER.sub("", label) for label in labels)
+        return max(shared.values(), default=0)
 
     def enforced_quotas(self) -> Mapping[str, Mapping[str, float]]:
         """What the first engine that answers enforces, by tenant name.

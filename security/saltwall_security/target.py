@@ -74,6 +74,9 @@ class Operator(Protocol):
     def clear_quota(self, tenant: Tenant) -> None:
         """The tenant has the default quota again."""
 
+    def replicas(self) -> int:
+        """How many engines share the requests for one model, at most."""
+
     def enforced_quotas(self) -> Mapping[str, Mapping[str, float]]:
         """What the engine enforces, by tenant name: reserve and ceiling in blocks, weight.
 

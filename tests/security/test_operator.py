@@ -1,5 +1,6 @@
 """The auditor's operator is the real `saltwall` command, and its errors are safe to print."""
 
+import json
 import os
 import shutil
 import sys
@@ -78,6 +79,19 @@ def test_what_is_enforced_is_asked_of_engines(operator: CommandLine, tenant: Ten
     """What is stored is not taken for it: without an engine there is no answer."""
     with pytest.raises(AuditError, match="no engine says what it enforces"):
         operator.enforced_quotas()
+
+
+def test_replicas_are_told_from_engines_of_other_models(
+    operator: CommandLine, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those share a name."""
+    names = ["chat", "code", "code"]
+    engines = [{"name": n, "url": f"http://127.0.0.1:{p}"} for p, n in enumerate(names, 9)]
+    assert operator.replicas() == 1
+    monkeypatch.setitem(operator.environ, "SALTWALL_ENGINES", json.dumps(engines[:2]))
+    assert operator.replicas() == 1
+    monkeypatch.setitem(operator.environ, "SALTWALL_ENGINES", json.dumps(engines))
+    assert operator.replicas() == 2
 
 
 def test_a_command_that_is_not_there_is_named() -> None:

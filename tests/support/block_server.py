@@ -150,6 +150,7 @@ class BlockServer:
         shown: usage says how many tokens were cached.
         fair: a request computes little at a time; else a prompt at once, first come first served.
         token_s: what a token costs.
+        replicas: so many its operator says that there are.
     """
 
     blocks: int = 128
@@ -159,6 +160,7 @@ class BlockServer:
     shown: bool = True
     fair: bool = True
     token_s: float = 2e-6
+    replicas: int = 1
     origin: str = ""
     pool: BlockPool = field(init=False)
     every_key: list[str] = field(default_factory=list)
@@ -340,6 +342,12 @@ class BlockOperator:
             account.reserve = int(str(options["reserve"]).removesuffix("t")) // BLOCK
         if options.get("strict"):
             account.ceiling = account.reserve
+
+    def oversell(self, tenant: Tenant, blocks: int) -> None:
+        raise NotImplementedError
+
+    def replicas(self) -> int:
+        return self.server.replicas
 
     def clear_quota(self, tenant: Tenant) -> None:
         account = self.server.pool.account(tenant.name)

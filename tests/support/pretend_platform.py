@@ -399,6 +399,12 @@ class PretendOperator:
     def set_quota(self, tenant: Tenant, **options: str | bool) -> None:
         raise NotImplementedError
 
+    def oversell(self, tenant: Tenant, blocks: int) -> None:
+        raise NotImplementedError
+
+    def replicas(self) -> int:
+        return 1
+
     def clear_quota(self, tenant: Tenant) -> None:
         raise NotImplementedError
 

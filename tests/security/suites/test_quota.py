@@ -7,6 +7,7 @@ import pytest
 from quota_server import QuotaServer, Unbounded
 
 from saltwall_security.check import Check, Verdict
+from saltwall_security.errors import AuditError
 from saltwall_security.suite import Audit
 from saltwall_security.suites.quota import SUITE, books, limits, promises, stage
 
@@ -88,6 +89,12 @@ async def test_a_pool_too_small_to_go_beyond_the_ceiling_tells_nothing() -> None
     """Where not even a tenant without a ceiling can hold more, ceilings are not seen to hold."""
     checks = await examined(QuotaServer(blocks=22), limits.check_limits)
     assert checks["ceiling"].verdict is Verdict.INCONCLUSIVE
+
+
+async def test_replicas_are_attacked_one_at_a_time() -> None:
+    """What one of them counts is not all that a tenant has."""
+    with pytest.raises(AuditError, match="2 engines share a model's requests"):
+        await audited(QuotaServer(replicas=2))
 
 
 async def test_without_cached_tokens_nothing_is_measured() -> None:

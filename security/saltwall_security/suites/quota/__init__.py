@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 
 from saltwall_security.check import Check, Verdict
+from saltwall_security.engine_control import check_alone
 from saltwall_security.errors import AuditError
 from saltwall_security.suite import Audit, Suite
 from saltwall_security.suites.quota.books import check_books
@@ -17,6 +18,7 @@ async def run(audit: Audit) -> AsyncIterator[Check]:
     operator = audit.target.operator
     if operator is None:
         raise AuditError("somebody must be able to set quotas")
+    await check_alone(operator)
     async with staged(audit, operator) as at:
         audit.say("reserves, under a flood")
         try:
