@@ -328,7 +328,8 @@ class BlockOperator:
         return key[:8], key
 
     def revoke_key(self, public_id: str) -> None:
-        raise NotImplementedError
+        for key in [key for key in self._keys if key.startswith(public_id)]:
+            del self._keys[key]
 
     suspend = resume = delete_tenant
 

@@ -3,14 +3,15 @@
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
 from typing import TypeVar
 
 from saltwall_security.client import Client
+from saltwall_security.engine_control import check_alone
 from saltwall_security.errors import AuditError
 from saltwall_security.suite import Audit
 from saltwall_security.suites.eviction.scale import Scale
@@ -22,8 +23,6 @@ T = TypeVar("T")
 FURTHER_KEYS = 3
 ENFORCED_S = 30.0
 """How long a quota may take until an engine enforces it, before the suite gives up."""
-
-Quotas = Mapping[str, Mapping[str, float]]
 
 
 class Promise(Enum):
@@ -54,24 +53,28 @@ class Cast:
 
 @asynccontextmanager
 async def casting(audit: Audit, scale: Scale) -> AsyncIterator[Cast]:
-    """The target's tenants play; an operator creates those that need a quota, for the while.
+    """The target's tenants play, unchanged; an operator creates the others, for the while.
 
     Raises:
-        AuditError: what the operator's command said, such as that reserves do not fit.
+        AuditError: what the operator's command said, such as that reserves do not fit; or several
+            engines share the requests.
     """
     operator = audit.target.operator
     victim, attacker = audit.client(0), audit.client(1)
     if operator is None:
         yield Cast(victim, attacker, attacker, None, await _promise(audit))
         return
-    async with _created(operator, "protected", "strict") as (protected, strict):
-        quotas = await _reserve(operator, protected, strict, scale)
-        parts = audit.client(protected), attacker, audit.client(strict), Promise.GIVEN
-        if quotas.get(victim.tenant.name, {}).get("reserve") == 0:
-            yield Cast(parts[0], victim, *parts[1:])
-            return
-        async with _created(operator, "exposed") as (exposed,):
-            yield Cast(parts[0], audit.client(exposed), *parts[1:])
+    await check_alone(operator)
+    async with _created(operator, "protected", "strict", "exposed") as made:
+        protected, strict, exposed = made
+        await _reserve(operator, protected, strict, scale)
+        yield Cast(
+            audit.client(protected),
+            audit.client(exposed),
+            attacker,
+            audit.client(strict),
+            Promise.GIVEN,
+        )
 
 
 @asynccontextmanager
@@ -84,14 +87,27 @@ async def armed(audit: Audit, cast: Cast, strategy: Strategy) -> AsyncIterator[l
             await asyncio.to_thread(partial(operator.set_quota, limited, **options))
             yield [audit.client(limited)]
         return
-    clients = [cast.attacker]
-    if strategy.keys:
-        clients += [audit.client(tenant) for tenant in audit.target.tenants[2:]]
-        if operator is not None and attacker.id is not None:
-            keys = await _together([partial(operator.create_key, attacker)] * FURTHER_KEYS)
-            more = [Tenant(attacker.name, key, id=attacker.id) for _, key in keys]
-            clients += [audit.client(tenant) for tenant in more]
-    yield clients
+    if not strategy.keys:
+        yield [cast.attacker]
+        return
+    tenants = [attacker, *audit.target.tenants[2:]]
+    if operator is None or attacker.id is None:
+        yield [audit.client(tenant) for tenant in tenants]
+        return
+    async with _further_keys(operator, attacker) as keys:
+        tenants += [replace(attacker, key=key) for key in keys]
+        yield [audit.client(tenant) for tenant in tenants]
+
+
+@asynccontextmanager
+async def _further_keys(operator: Operator, tenant: Tenant) -> AsyncIterator[list[str]]:
+    """New keys of a tenant; they are revoked at the end of the block."""
+    made: list[tuple[str, str]] = []
+    try:
+        await _together([lambda: made.append(operator.create_key(tenant))] * FURTHER_KEYS)
+        yield [key for _, key in made]
+    finally:
+        await _together([partial(operator.revoke_key, public_id) for public_id, _ in made])
 
 
 @asynccontextmanager
@@ -119,8 +135,8 @@ def _create(operator: Operator, name: str, made: list[Tenant]) -> None:
     made.append(operator.create_tenant(name))  # one by one: each has to be deleted again
 
 
-async def _reserve(operator: Operator, victim: Tenant, strict: Tenant, scale: Scale) -> Quotas:
-    """Sets both reserves, and waits until they are in force; what is in force for everybody."""
+async def _reserve(operator: Operator, victim: Tenant, strict: Tenant, scale: Scale) -> None:
+    """Sets both reserves, and waits until they are in force."""
     await _together(
         [
             partial(operator.set_quota, victim, reserve=f"{scale.reserve}t"),
@@ -131,7 +147,7 @@ async def _reserve(operator: Operator, victim: Tenant, strict: Tenant, scale: Sc
     while True:
         quotas = await asyncio.to_thread(operator.enforced_quotas)
         if all(quotas.get(tenant.name, {}).get("reserve") for tenant in (victim, strict)):
-            return quotas
+            return
         if time.monotonic() - began > ENFORCED_S:
             raise AuditError(f"the engine does not enforce a reserve {ENFORCED_S:.0f} s after")
 

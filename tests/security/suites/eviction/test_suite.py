@@ -9,6 +9,7 @@ from block_server import BlockServer
 from saltwall_security.check import Check, Verdict
 from saltwall_security.suite import Audit
 from saltwall_security.suites.eviction import run
+from saltwall_security.suites.eviction.cast import FURTHER_KEYS, Cast, Promise, armed
 from saltwall_security.suites.eviction.strategies import STRATEGIES
 
 ENOUGH_S, SHORT_S = 60.0, 4.0
@@ -53,8 +54,24 @@ def test_what_is_kept_holds(honest: tuple[BlockServer, Mapping[str, Check]], nam
 def test_the_tenants_that_it_has_created_are_gone(
     honest: tuple[BlockServer, Mapping[str, Check]],
 ) -> None:
-    """Those with a quota; the target's own tenants stay."""
+    """The target's own tenants stay, and what they have cached."""
     assert sorted(honest[0].tenants()) == ["one", "two"]
+    assert {honest[0].pool.account(name).generation for name in ("one", "two")} == {0}
+
+
+async def test_keys_that_it_has_created_for_others_are_revoked() -> None:
+    """A tenant of the target attacks with further keys, and has none of them afterwards."""
+    server = BlockServer(keys=dict(KEYS))
+    many = next(strategy for strategy in STRATEGIES if strategy.keys)
+    async with (
+        server.running(),
+        Audit(server.target(operated=True), "salt", SHORT_S, lambda line: None) as audit,
+    ):
+        client = audit.client(1)
+        cast = Cast(client, client, client, None, Promise.GIVEN)
+        async with armed(audit, cast, many) as clients:
+            assert len({client.tenant.key for client in clients}) == 1 + FURTHER_KEYS
+        assert server.keys == KEYS
 
 
 def test_no_key_is_in_a_check(honest: tuple[BlockServer, Mapping[str, Check]]) -> None:
