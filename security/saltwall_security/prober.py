@@ -7,7 +7,15 @@ from saltwall_security.errors import AuditError
 
 
 class Refused(AuditError):
-    """The target did not answer a prompt; the message says what it said."""
+    """The target did not answer a prompt; the message says what it said.
+
+    Args:
+        status: of the answer; None without one.
+    """
+
+    def __init__(self, said: str, status: int | None = None) -> None:
+        super().__init__(said)
+        self.status = status
 
 
 class Prober:
@@ -29,7 +37,8 @@ class Prober:
             answer = await self._ask(client, prompt, fields)
         if not answer.ok:
             said = str(answer.error.get("message") or "nothing more")[:200]
-            raise Refused(f"{client.target.url} refused a prompt with {answer.status}: {said}")
+            what = f"{client.target.url} refused a prompt with {answer.status}: {said}"
+            raise Refused(what, answer.status)
         return answer
 
     def request(self, prompt: str) -> tuple[str, dict[str, object]]:

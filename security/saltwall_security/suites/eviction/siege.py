@@ -117,7 +117,7 @@ class Siege:
             answer = await more.ask()
             grown.append(more)
         except Refused as error:
-            phase.refused.append(str(error))
+            phase.refused.append(error)
         finally:  # also where it is given up
             ttft_s = answer.ttft_s if answer else None
             phase.cold = Cold(ttft_s, self._scale.prefix, flood.computed - computed)
@@ -157,7 +157,7 @@ class Siege:
         try:
             asked = await prefix.ask(alone)
         except Refused as error:
-            phase.refused.append(str(error))
+            phase.refused.append(error)
             return
         if prefix is self._exposed:
             phase.exposed.append(asked)
@@ -175,7 +175,7 @@ class Siege:
         try:
             times.append((await ask()).ttft_s)
         except Refused as error:
-            phase.refused.append(str(error))
+            phase.refused.append(error)
 
     async def _settle(self, attackers: Sequence[Tenant]) -> Account | None:
         """Waits until nothing is left of the attackers; what is, when patience ends."""

@@ -18,6 +18,8 @@ LOADED_RATIO = 2.0
 """Where neither the attackers' nor the victim's requests take so many times an idle server's, there
 is no load."""
 FEWEST_WAITS = 3
+REFUSED_PART = 0.5
+"""A tenant of whose prompts more are refused is turned away, if few of them are alone."""
 
 
 def starvation_check(trials: Sequence[Trial]) -> Check:
@@ -28,15 +30,17 @@ def starvation_check(trials: Sequence[Trial]) -> Check:
         and len(trial.attacked.waits) >= FEWEST_WAITS
         for trial in told
     )
+    limited = any(trial.attacked.limited_part > REFUSED_PART for trial in trials)
     starved = [trial for trial in trials if is_starved(trial)]
     worst = max(told, key=lambda trial: trial.wait_ratio or 0.0, default=None)
     return Check(
         "eviction/starvation",
         "G6",
-        judge(bool(starved), loaded),
+        judge(bool(starved), loaded and not limited),
         "However much others ask for, a tenant's requests are answered: its median time to first"
         f" token stays below {STARVED_RATIO:.0f} times that alone.",
-        _slowest(worst, starved),
+        _slowest(worst, starved)
+        + (" A limit on its own requests turned most of them away." if limited else ""),
         worst.figures() if worst else {},
         _loads(trials),
         table=[_row(trial) for trial in trials],
@@ -52,8 +56,11 @@ def is_starved(trial: Trial) -> bool:
     late = (trial.wait_ratio or 0) > STARVED_RATIO and trial.later_s > STARVED_S
     queued = trial.queue_ratio is None or trial.queue_ratio > QUEUED_RATIO
     crowded_out = (trial.crowd_ratio or 0) > CROWD_RATIO
-    sent = len(trial.attacked.waits) + len(trial.attacked.refused)
-    turned_away = not trial.before.refused and len(trial.attacked.refused) > sent / 2
+    turned_away = (
+        trial.attacked.sent >= FEWEST_WAITS
+        and trial.attacked.turned_away_part > REFUSED_PART
+        and trial.before.turned_away_part < REFUSED_PART / 2
+    )
     enough = len(trial.attacked.waits) >= FEWEST_WAITS
     return (late and queued and enough) or crowded_out or turned_away
 

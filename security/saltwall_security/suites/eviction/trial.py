@@ -1,15 +1,18 @@
 """What one attack did to its victims."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 
 from saltwall_security.engine_control import Account
+from saltwall_security.prober import Refused
 from saltwall_security.suites.eviction.flood import Flood
 from saltwall_security.suites.eviction.strategies import Strategy
 from saltwall_security.suites.eviction.victim import Asked, kept
+
+TOO_MANY = 429
 
 
 class Cold(NamedTuple):
@@ -36,7 +39,7 @@ class Phase:
             time until it was given up, where nothing came.
         cold: a long prompt that was not cached, sent under attack.
         unanswered: how many short prompts were given up.
-        refused: what the server said to those that it did not answer.
+        refused: how the server did not answer.
     """
 
     questions: list[Asked] = field(default_factory=list)
@@ -44,7 +47,25 @@ class Phase:
     waits: list[float] = field(default_factory=list)
     cold: Cold | None = None
     unanswered: int = 0
-    refused: list[str] = field(default_factory=list)
+    refused: list[Refused] = field(default_factory=list)
+
+    @property
+    def sent(self) -> int:
+        """How many prompts were answered or not."""
+        return len(self.waits) + len(self.refused)
+
+    @property
+    def limited_part(self) -> float:
+        """The part of them that a limit on the tenant's own requests has turned away."""
+        return self._part(refused.status == TOO_MANY for refused in self.refused)
+
+    @property
+    def turned_away_part(self) -> float:
+        """The part that was turned away for other reasons."""
+        return self._part(refused.status != TOO_MANY for refused in self.refused)
+
+    def _part(self, these: Iterable[bool]) -> float:
+        return sum(these) / self.sent if self.sent else 0.0
 
 
 @dataclass
