@@ -15,8 +15,6 @@ IN_FLIGHT = (8, 64)
 """The fewest and the most requests that attackers keep in flight."""
 REPLAY_BLOCKS, STRICT_BLOCKS = 5, 16
 """Of one replayed prompt, and the strict tenant's ceiling: some prompts fit, and not all."""
-RESERVE_PREFIXES = 3
-"""The victim's reserve holds a prefix, one that it adds under attack, and room to move."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +47,10 @@ class Scale:
 
     @property
     def prompt(self) -> int:
-        """The attackers' usual prompt: an eighth of the pool."""
+        """The attackers' usual prompt: an eighth of the pool.
+
+        One of the victim's is as long: a few full steps are then no large part of what it may wait.
+        """
         wanted = self.pool.tokens // 8 if self.pool else USUAL_PROMPT
         return min(max(wanted, SHORTEST), self.longest)
 
@@ -62,8 +63,8 @@ class Scale:
 
     @property
     def reserve(self) -> int:
-        """What the victim needs to keep."""
-        return RESERVE_PREFIXES * self.prefix
+        """What the victim keeps: a prefix, a prompt that it adds under attack, room to move."""
+        return 2 * self.prefix + self.prompt
 
     @property
     def strict(self) -> int:
@@ -77,7 +78,7 @@ class Scale:
         """
         if self.pool is None:
             return math.inf
-        return self.pool.tokens - (2 * self.prefix + self.strict if kept else 0)
+        return self.pool.tokens - (self.prefix + self.prompt + self.strict if kept else 0)
 
     def words(self, tokens: float) -> int:
         """How many random words make so many tokens."""

@@ -39,11 +39,12 @@ class Siege:
 
     def __init__(self, audit: Audit, probe: Prober, cast: Cast, scale: Scale) -> None:
         self._audit, self._probe, self._cast, self._scale = audit, probe, cast, scale
-        self._prefix, self._exposed = self._new(cast.victim), self._new(cast.exposed)
+        self._prefix = self._new(cast.victim, scale.prefix)
+        self._exposed = self._new(cast.exposed, scale.prefix)
         self._alone: Phase | None = None
 
-    def _new(self, client: Client) -> Prefix:
-        text = self._audit.words(self._scale.words(self._scale.prefix))
+    def _new(self, client: Client, tokens: int) -> Prefix:
+        text = self._audit.words(self._scale.words(tokens))
         return Prefix(self._probe, client, text, self._audit.words)
 
     async def attack(
@@ -112,7 +113,8 @@ class Siege:
         await _within(until, *beginning)
 
     async def _grow(self, phase: Phase, flood: Flood, grown: list[Prefix]) -> None:
-        more, computed, answer = self._new(self._cast.victim), flood.computed, None
+        more, answer = self._new(self._cast.victim, self._scale.prompt), None
+        computed = flood.computed
         try:
             answer = await more.ask()
             grown.append(more)
@@ -120,7 +122,7 @@ class Siege:
             phase.refused.append(error)
         finally:  # also where it is given up
             ttft_s = answer.ttft_s if answer else None
-            phase.cold = Cold(ttft_s, self._scale.prefix, flood.computed - computed)
+            phase.cold = Cold(ttft_s, self._scale.prompt, flood.computed - computed)
 
     async def _turn(self, flood: Flood, phase: Phase, until: float, enough: float) -> bool:
         """Waits until the flood has replaced what the pool holds, with short prompts meanwhile."""

@@ -19,6 +19,12 @@ def test_what_is_reserved_leaves_most_of_the_pool() -> None:
     assert scale.reserve + scale.strict < 0.4 * scale.pool.tokens
 
 
+def test_the_victims_prompt_is_as_long_as_the_attackers() -> None:
+    """Where steps are long, those under way would else be many times a short one."""
+    scale = Scale(Pool(100_000, 16), 3.0, 32)
+    assert scale.reserve >= scale.prefix + scale.prompt
+
+
 def test_a_large_pool_is_no_reason_for_endless_requests() -> None:
     """The number in flight has a bound, and so has a prompt's length."""
     scale = Scale(Pool(1_000_000, 16), 3.0, 32, longest=2_000)
