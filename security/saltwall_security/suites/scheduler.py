@@ -12,6 +12,7 @@ from saltwall_security.bench.attacks.catalogue import CATALOGUE, Entry
 from saltwall_security.bench.process import Benches, BenchFailed, Examination
 from saltwall_security.bench.worker import STOCK
 from saltwall_security.check import Check, Verdict, judge
+from saltwall_security.errors import AuditError
 from saltwall_security.suite import Audit, Suite
 from saltwall_security.target import Access
 
@@ -85,8 +86,10 @@ async def run(audit: Audit) -> AsyncIterator[Check]:
         try:
             version = await examined["target"].version()
         except BenchFailed as failure:
-            yield _unbuilt(target, str(failure))
-            return
+            raise AuditError(
+                f"{target} could not be built: {failure}. Install vLLM and the scheduler's package "
+                "beside the auditor, in one environment"
+            ) from None
         audit.say(f"{target} is built, on vLLM {version}")
         stock = asyncio.create_task(_controls(audit, examined["stock"], found))
         try:
@@ -142,17 +145,6 @@ async def _controls(audit: Audit, examined: Examination, found: dict[str, Seen])
                 )
             except BenchFailed:
                 return
-
-
-def _unbuilt(target: str, why: str) -> Check:
-    return Check(
-        "scheduler/built",
-        None,
-        Verdict.INCONCLUSIVE,
-        "The scheduler can be built and examined here",
-        f"{target} could not be built: {why}",
-        advice="Install vLLM and the scheduler's package beside the auditor, in one environment.",
-    )
 
 
 SUITE = Suite(

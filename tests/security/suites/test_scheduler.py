@@ -1,11 +1,17 @@
 """The verdict over what an attack saw of a scheduler and of stock vLLM's."""
 
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
+from saltwall_security import run
+from saltwall_security.bench.process import BenchFailed
 from saltwall_security.check import Verdict
-from saltwall_security.suites.scheduler import Seen
+from saltwall_security.suites import scheduler
+from saltwall_security.suites.scheduler import SUITE, Seen
+from saltwall_security.target import Target
 
 
 def sighting(leak: bool, control: bool | None = None, applies: bool = True) -> dict[str, Any]:
@@ -65,3 +71,27 @@ def test_a_run_that_failed_leaves_doubt() -> None:
 def test_what_the_scheduler_has_no_notion_of_is_not_tested() -> None:
     """Such as tickets on stock vLLM."""
     assert verdict([sighting(False, applies=False)], []) == Verdict.NOT_TESTED
+
+
+class Unbuilt:
+    """As where the package is not installed."""
+
+    async def version(self) -> str:
+        raise BenchFailed("no module named acme_scheduler")
+
+
+async def test_a_scheduler_that_cannot_be_built_leaves_doubt_about_each_guarantee(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """So that no run which asked for the suite ends as a pass."""
+
+    @asynccontextmanager
+    async def benches(schedulers: object, seed: str) -> AsyncIterator[Mapping[str, Unbuilt]]:
+        yield {"target": Unbuilt(), "stock": Unbuilt()}
+
+    monkeypatch.setattr(scheduler, "Benches", benches)
+    target = Target("http://127.0.0.1:9/v1", (), scheduler="acme_scheduler:Scheduler")
+    (found,) = await run.run(target, [SUITE], 1.0, "tests", lambda *_: None)
+    assert {check.guarantee for check in found.checks} == set(SUITE.guarantees)
+    assert found.verdict is Verdict.INCONCLUSIVE
+    assert "no module named acme_scheduler" in found.checks[0].seen
