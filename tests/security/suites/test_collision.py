@@ -2,16 +2,18 @@
 
 import json
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
 
+from saltwall_security.bench.process import BenchFailed
 from saltwall_security.check import Check, Verdict
 from saltwall_security.collision.block_hash import vector_digest
 from saltwall_security.suite import Audit
+from saltwall_security.suites import collision
 from saltwall_security.suites.collision.attestation import PATH, attestation
 from saltwall_security.suites.collision.crafting import weak_hashes
 from saltwall_security.suites.collision.digest import digest
@@ -102,3 +104,42 @@ def test_without_vllm_nothing_is_timed() -> None:
     check = speed(None, [])
     assert check.verdict == Verdict.NOT_TESTED
     assert len(check.table) == 4
+
+
+class WithoutVllm:
+    """There is nothing to examine."""
+
+    async def ask(self, task: str, seconds: float, **_: object) -> None:
+        raise BenchFailed("no vLLM")
+
+
+@pytest.fixture
+def _computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that the auditor computes by itself holds, and takes no time."""
+
+    @asynccontextmanager
+    async def benches(schedulers: object, seed: str) -> AsyncIterator[Mapping[str, WithoutVllm]]:
+        yield {"stock": WithoutVllm()}
+
+    def made(name: str) -> Callable[[object], Check]:
+        return lambda _: Check(f"collision/{name}", "G8", Verdict.HELD, name, "It holds.")
+
+    monkeypatch.setattr(collision, "Benches", benches)
+    monkeypatch.setattr(collision, "encoding", made("encoding"))
+    monkeypatch.setattr(collision, "digest", made("birthday"))
+    monkeypatch.setattr(collision, "weak_hashes", made("weak-hashes"))
+    monkeypatch.setattr(collision, "craft", lambda _: [])
+
+
+@pytest.mark.usefixtures("_computed")
+@pytest.mark.parametrize(("answer", "decides"), [(GOOD, True), ({}, False)])
+async def test_what_is_computed_here_says_nothing_of_a_target_that_hashes_otherwise(
+    answer: Any, decides: bool
+) -> None:
+    """It is about the hash that an engine attests, and about no other."""
+    with engine(answer) as url:
+        checks = [check async for check in collision.SUITE.run(audit(url))]
+    held = {check.id for check in checks if check.guarantee and check.verdict is Verdict.HELD}
+    assert ("collision/encoding" in held) is decides
+    assert ("collision/attestation" in held) is decides
+    assert len(checks) == 7
