@@ -140,6 +140,8 @@ class QuotaOperator(BlockOperator):
         account = pool.account(tenant.name)
         if "reserve" in options:
             reserve = int(str(options["reserve"]))
+            if self.server.defect == "commands fail" and reserve > pool.total / 2:
+                raise AuditError("`saltwall quota set`: the database is locked")
             others = sum(a.reserve for n, a in pool.accounts.items() if n != tenant.name)
             if others + reserve > pool.total and self.server.defect != "promises too much":
                 raise AuditError(f"reserves add up to {others + reserve} of {pool.total} blocks")

@@ -1,6 +1,7 @@
 """The quota suite finds every limit that is not kept, and none where all are."""
 
 from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -31,9 +32,9 @@ async def audited(server: QuotaServer) -> Mapping[str, Check]:
 Part = Callable[[stage.Stage], AsyncIterator[Check]]
 
 
-async def examined(server: QuotaServer, part: Part) -> Mapping[str, Check]:
+async def examined(server: QuotaServer, part: Part, seconds: float = 60) -> Mapping[str, Check]:
     """The checks of one part."""
-    async with server.running(), Audit(server.target(), "1", 60, lambda _: None) as audit:
+    async with server.running(), Audit(server.target(), "1", seconds, lambda _: None) as audit:
         operator: Any = audit.target.operator
         async with stage.staged(audit, operator) as at:
             return {check.id.partition("/")[2]: check async for check in part(at)}
@@ -45,6 +46,12 @@ async def misfit(at: stage.Stage) -> AsyncIterator[Check]:
 
 async def accounting(at: stage.Stage) -> AsyncIterator[Check]:
     yield await books.check_books(at)
+
+
+async def longer_prompts(at: stage.Stage) -> AsyncIterator[Check]:
+    """As where words are of more tokens than was estimated."""
+    async for check in promises.check_promises(replace(at, tokens_per_word=0.9)):
+        yield check
 
 
 async def test_kept_limits_hold() -> None:
@@ -87,8 +94,27 @@ async def test_a_reserve_that_is_not_kept_is_found() -> None:
 
 async def test_a_pool_too_small_to_go_beyond_the_ceiling_tells_nothing() -> None:
     """Where not even a tenant without a ceiling can hold more, ceilings are not seen to hold."""
-    checks = await examined(QuotaServer(blocks=22), limits.check_limits)
+    checks = await examined(QuotaServer(blocks=18), limits.check_limits)
     assert checks["ceiling"].verdict is Verdict.INCONCLUSIVE
+
+
+async def test_changes_that_there_was_no_time_for_prove_nothing() -> None:
+    """Neither what is enforced after them, nor what is reported."""
+    checks = await examined(QuotaServer(), limits.check_limits, seconds=0)
+    assert {check.verdict for check in checks.values()} == {Verdict.INCONCLUSIVE}
+    assert all("no time for more: set, deleted" in check.seen for check in checks.values())
+
+
+async def test_prompts_that_are_longer_than_meant_stay_within_the_reserve() -> None:
+    """Else the flood would rightly take what is above it."""
+    checks = await examined(QuotaServer(blocks=640), longer_prompts)
+    assert checks["reserve"].verdict is Verdict.HELD, checks["reserve"].seen
+
+
+async def test_a_command_that_fails_refuses_nothing() -> None:
+    """Nor is that a promise of too much."""
+    checks = await examined(QuotaServer(defect="commands fail"), promises.check_promises)
+    assert checks["oversold"].verdict is Verdict.INCONCLUSIVE
 
 
 async def test_replicas_are_attacked_one_at_a_time() -> None:
