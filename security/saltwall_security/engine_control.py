@@ -52,6 +52,7 @@ class Usage:
         free: blocks that nobody holds.
         idle: cached ones that nobody uses.
         accounts: by the tenant's id in hex.
+        quota_refusals: how often it was told quotas that it does not take.
         erases: whether it says that it overwrites purged blocks; None if it does not say.
     """
 
@@ -60,6 +61,7 @@ class Usage:
     free: int
     idle: int
     accounts: Mapping[str, Account] = field(default_factory=dict)
+    quota_refusals: int = 0
     erases: bool | None = None
 
     def of(self, tenant: Tenant) -> Account:
@@ -164,6 +166,7 @@ def _usage(told: Mapping[str, Any]) -> Usage:
         free=int(told["blocks"]["free"]),
         idle=int(told["blocks"]["idle"]),
         accounts={name: _account(row) for name, row in told["tenants"].items()},
+        quota_refusals=int(told.get("alarms", {}).get("quotas", 0)),
         erases=told.get("erasure", {}).get("on"),
     )
 

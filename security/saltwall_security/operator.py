@@ -102,6 +102,15 @@ class CommandLine:
                 flags += [f"--{name}", value]
         self._run("quota", "set", _named(tenant), *flags)
 
+    def oversell(self, tenant: Tenant, blocks: int) -> None:
+        """Reserves what engines may not have, as is possible while none of them can be asked.
+
+        Raises:
+            AuditError: also where the command does not hear that it is to ask none (over ssh).
+        """
+        given = ("quota", "set", _named(tenant), "--reserve", str(blocks))
+        self._run(*given, SALTWALL_ENGINES=NO_ENGINE)
+
     def clear_quota(self, tenant: Tenant) -> None:
         """The tenant has the default quota again."""
         self._run("quota", "clear", _named(tenant))
@@ -174,8 +183,8 @@ class CommandLine:
         except ValueError:
             raise AuditError(f"{described(arguments)} printed no JSON") from None
 
-    def _run(self, *arguments: str) -> str:
-        done = self._done(*arguments)
+    def _run(self, *arguments: str, **environ: str) -> str:
+        done = self._done(*arguments, **environ)
         if done.returncode:
             raise AuditError(
                 f"{described(arguments)}: {_last_line(done.stderr) or done.returncode}"

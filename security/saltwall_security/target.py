@@ -71,6 +71,9 @@ class Operator(Protocol):
     def set_quota(self, tenant: Tenant, **options: str | bool) -> None:
         """Options as on the command line: reserve, ceiling, weight, strict."""
 
+    def oversell(self, tenant: Tenant, blocks: int) -> None:
+        """Reserves what engines may not have, as is possible while none of them can be asked."""
+
     def clear_quota(self, tenant: Tenant) -> None:
         """The tenant has the default quota again."""
 

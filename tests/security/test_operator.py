@@ -81,6 +81,17 @@ def test_what_is_enforced_is_asked_of_engines(operator: CommandLine, tenant: Ten
         operator.enforced_quotas()
 
 
+def test_a_reserve_that_no_engine_has_is_stored_unasked(
+    operator: CommandLine, tenant: Tenant
+) -> None:
+    """As when engines are down."""
+    operator.oversell(tenant, 10**6)
+    assert '"1000000 blocks"' in operator.printed("quota", "show", tenant.name, "--json")
+    operator.clear_quota(tenant)
+    told = "import os; assert ':9\"' in os.environ['SALTWALL_ENGINES']"
+    CommandLine([sys.executable, "-c", told], {}).oversell(tenant, 1)
+
+
 def test_replicas_are_told_from_engines_of_other_models(
     operator: CommandLine, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -33,6 +33,8 @@ class QuotaServer(BlockServer):
     """By tenant, whether what runs under an older salt may run on."""
     told: dict[str, tuple[int, float]] = field(default_factory=dict)
     """By tenant, the reserve and ceiling that usage tells."""
+    refusals: int = 0
+    oversold: bool = False
 
     def target(self, operated: bool = True, told: bool = True) -> Target:
         from dataclasses import replace
@@ -156,7 +158,14 @@ class QuotaOperator(BlockOperator):
         if self.server.defect != "reports stand still":
             self.server.report(tenant.name)
 
+    def oversell(self, tenant: Tenant, blocks: int) -> None:
+        if self.server.defect == "asks engines always":
+            self.set_quota(tenant, reserve=str(blocks))
+        self.server.oversold = True
+        self.server.refusals += 1
+
     def clear_quota(self, tenant: Tenant) -> None:
+        self.server.oversold = False
         ceiling = self.server.pool.account(tenant.name).ceiling
         super().clear_quota(tenant)
         self.server.report(tenant.name)
@@ -174,7 +183,8 @@ class QuotaOperator(BlockOperator):
 
     def suspend(self, tenant: Tenant) -> None:
         self.server.suspended.add(tenant.name)
-        if self.server.defect != "suspension keeps the cache":
+        late = self.server.oversold and self.server.defect == "refused quotas delay revocations"
+        if not late and self.server.defect != "suspension keeps the cache":
             self.server.pool.drop(tenant.name)
 
     def resume(self, tenant: Tenant) -> None:

@@ -10,7 +10,7 @@ from quota_server import QuotaServer, Unbounded
 from saltwall_security.check import Check, Verdict
 from saltwall_security.errors import AuditError
 from saltwall_security.suite import Audit
-from saltwall_security.suites.quota import SUITE, books, limits, promises, stage
+from saltwall_security.suites.quota import SUITE, books, limits, promises, revocation, stage
 
 
 @pytest.fixture(autouse=True)
@@ -18,6 +18,8 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """What never comes is not waited for."""
     monkeypatch.setattr(limits, "LIVE_WITHIN_S", 0.2)
     monkeypatch.setattr(stage, "LIVE_WITHIN_S", 0.2)
+    monkeypatch.setattr(revocation, "LIVE_WITHIN_S", 0.2)
+    monkeypatch.setattr(revocation, "FAILS_S", 0.2)
     monkeypatch.setattr(promises, "MISFIT_WITHIN_S", 0.2)
     monkeypatch.setattr(books, "ZERO_WITHIN_S", 0.2)
     monkeypatch.setattr(books, "LONG", 40)
@@ -48,6 +50,10 @@ async def accounting(at: stage.Stage) -> AsyncIterator[Check]:
     yield await books.check_books(at)
 
 
+async def suspension(at: stage.Stage) -> AsyncIterator[Check]:
+    yield await revocation.check_revocation(at)
+
+
 async def longer_prompts(at: stage.Stage) -> AsyncIterator[Check]:
     """As where words are of more tokens than was estimated."""
     async for check in promises.check_promises(replace(at, tokens_per_word=0.9)):
@@ -58,7 +64,9 @@ async def test_kept_limits_hold() -> None:
     """Every check holds on a server that keeps what it is told."""
     checks = await audited(QuotaServer())
     assert {name: check.seen for name, check in checks.items() if check.verdict != "held"} == {}
-    assert checks.keys() == {"ceiling", "reported", "misfit", "oversold", "reserve", "accounting"}
+    assert checks.keys() == {
+        *("ceiling", "reported", "misfit", "oversold", "reserve", "accounting", "revocation")
+    }
 
 
 async def test_cached_blocks_beyond_the_ceiling_are_found() -> None:
@@ -78,6 +86,7 @@ async def test_cached_blocks_beyond_the_ceiling_are_found() -> None:
         ("misfits wait", misfit, "misfit"),
         ("promises too much", promises.check_promises, "oversold"),
         ("aborts keep their blocks", accounting, "accounting"),
+        ("refused quotas delay revocations", suspension, "revocation"),
     ],
 )
 async def test_a_defect_is_found(defect: str, part: Part, check: str) -> None:
@@ -115,6 +124,12 @@ async def test_a_command_that_fails_refuses_nothing() -> None:
     """Nor is that a promise of too much."""
     checks = await examined(QuotaServer(defect="commands fail"), promises.check_promises)
     assert checks["oversold"].verdict is Verdict.INCONCLUSIVE
+
+
+async def test_where_no_engine_can_be_oversold_nothing_is_delayed() -> None:
+    """As over ssh, where the command asks the engines all the same."""
+    checks = await examined(QuotaServer(defect="asks engines always"), suspension)
+    assert checks["revocation"].verdict is Verdict.NOT_TESTED
 
 
 async def test_replicas_are_attacked_one_at_a_time() -> None:

@@ -12,6 +12,7 @@ from saltwall_security.suite import Audit, Suite
 from saltwall_security.suites.quota.books import check_books
 from saltwall_security.suites.quota.limits import CLAIMS, check_limits
 from saltwall_security.suites.quota.promises import RESERVE, check_misfit, check_promises
+from saltwall_security.suites.quota.revocation import check_revocation
 from saltwall_security.suites.quota.stage import staged
 from saltwall_security.target import Access
 
@@ -32,6 +33,8 @@ async def run(audit: Audit) -> AsyncIterator[Check]:
         yield await check_misfit(at)
         audit.say("requests that end in every way")
         yield await check_books(at)
+        audit.say("a suspension, with quotas that the engine refuses")
+        yield await check_revocation(at)
         try:
             async for check in check_limits(at):
                 yield check
@@ -47,7 +50,7 @@ def _not_told(name: str, claim: str, error: AuditError) -> Check:
 SUITE = Suite(
     "quota",
     "Do quotas hold as reported, after every change, and do the books close?",
-    ("G4", "G11"),
+    ("G4", "G7", "G11"),
     run,
     needs=frozenset({Access.OPERATOR, Access.CONTROL}),
     share=1.0,
