@@ -49,6 +49,7 @@ class PrefixServer:
         leaking: the part of lookups in which a shared cache is looked at.
         refuses_after: requests, after which all are refused; None for never.
         token_s, request_s: what a token of a prompt costs, and a request.
+        foreign_s: what it costs besides that another tenant alone has cached the prompt.
         noise: the spread of these costs (sigma of a lognormal factor).
     """
 
@@ -60,6 +61,7 @@ class PrefixServer:
     refuses_after: int | None = None
     token_s: float = 2.5e-3
     request_s: float = 0.05
+    foreign_s: float = 0.0
     noise: float = 0.15
     url: str = ""
     requests: int = 0
@@ -100,7 +102,9 @@ class PrefixServer:
         words = prompt.split()
         async with self._engine:
             await asyncio.sleep(0.001)  # clients read what was made before
-            cached = self._look_up(request.headers.get("authorization", ""), words)
+            tenant = request.headers.get("authorization", "")
+            self.clock.now += self.foreign_s * self._is_foreign(tenant, words)
+            cached = self._look_up(tenant, words)
             self._compute(self.request_s + self.token_s * (len(words) - cached))
         usage: dict[str, Any] = {"prompt_tokens": len(words), "completion_tokens": 1}
         if self.shown:
@@ -117,6 +121,11 @@ class PrefixServer:
                     self._compute(self.request_s / 2)
             yield f"data: {json.dumps({'choices': [{'text': 'x'}]})}\n\n"
         yield f"data: {json.dumps({'choices': [], 'usage': usage})}\n\ndata: [DONE]\n\n"
+
+    def _is_foreign(self, tenant: str, words: list[str]) -> bool:
+        """Whether another tenant has sent it, and this one has not."""
+        first = tuple(words[:BLOCK])
+        return ("", first) in self._blocks and (tenant, first) not in self._blocks
 
     def _look_up(self, tenant: str, words: list[str]) -> int:
         """How many words were cached; all full blocks are from now on."""

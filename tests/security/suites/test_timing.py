@@ -41,6 +41,13 @@ async def test_a_cache_that_leaks_now_and_then_is_found() -> None:
     assert (await audited(server))["timing/first-token"].verdict is Verdict.FAILED
 
 
+async def test_a_cache_that_delays_what_is_anothers_is_found() -> None:
+    """Nothing is shared, but that another has cached a prompt shows: it takes 150 ms longer."""
+    check = (await audited(PrefixServer(foreign_s=0.15)))["timing/first-token"]
+    assert check.verdict is Verdict.FAILED
+    assert float(str(check.figures["later_p"])) < float(str(check.figures["sooner_p"]))
+
+
 async def test_a_cache_of_each_tenants_own_holds() -> None:
     """By an audit that could have seen a leak in half of the probes."""
     check = (await audited(PrefixServer()))["timing/first-token"]

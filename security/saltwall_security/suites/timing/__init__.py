@@ -2,7 +2,8 @@
 
 As in "Auditing Prompt Caching in Language Model APIs" (ICML 2025): long random prompts, of which
 some have just been sent by somebody else. The control is a tenant's own cached prompts: the same
-test must see that they are faster, or its silence means nothing.
+test must see that they are faster, or its silence means nothing. What another has cached must not
+come later either: a cache that finds it first, and then that it is not for whoever asks, tells.
 """
 
 from collections.abc import AsyncIterator
@@ -41,11 +42,12 @@ async def run(audit: Audit) -> AsyncIterator[Check]:
     except Refused as refusal:
         why = str(refusal)
     gaps, queue = _seen(load.gaps, rng), _seen(load.queue, rng)
-    p = {"cache": cache.attack_p}
+    p = {"sooner": cache.sooner_p, "later": cache.later_p}
     p |= {name: seen.p for name, seen in (("gaps", gaps), ("queue", queue)) if seen}
     p = holm(p)
 
-    yield first_token_check(sampler, cache, p["cache"], length.words, audit.seconds)
+    leak_p = min(p["sooner"], p["later"])
+    yield first_token_check(sampler, cache, leak_p, length.words, audit.seconds)
     yield channel_check("load-in-token-gaps", GAPS, load.gaps, gaps, p.get("gaps", 1.0), why)
     yield channel_check("load-in-queueing", QUEUE, load.queue, queue, p.get("queue", 1.0), why)
 

@@ -1,18 +1,23 @@
-"""Whether hits come sooner than misses: with few samples where that is plain."""
+"""Whether hits come sooner than misses, or later: with few samples where that is plain."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
 from saltwall_security.stats.power import pairs_needed, power, smallest_effect
-from saltwall_security.stats.separation import Separation, ks_statistic, separation
+from saltwall_security.stats.separation import (
+    Separation,
+    ks_statistic,
+    randomisation_test,
+    separation,
+)
 from saltwall_security.stats.sequential import LOOKS, Looks
 from saltwall_security.suites.timing.samples import Sampler, Samples
 
 ALPHA = 0.01
 """The chance that a run sees anything at all where there is nothing."""
-COMPARISONS = 3
-"""First tokens, and the two channels of load: they share the error rate."""
+COMPARISONS = 4
+"""First tokens, sooner and later, and the two channels of load: they share the error rate."""
 POWER, PART = 0.95, 0.5
 """A leak in this part of the probes must be seen with this chance."""
 FEWEST, FEW = 6, 25
@@ -29,12 +34,14 @@ class Comparison:
 
     Args:
         attack, control: None where there were too few samples.
-        attack_p, control_p: over all looks.
+        sooner_p, later_p: that what another has sent comes sooner than what is fresh, or later.
+        control_p: that what a tenant itself has sent comes sooner. All are over all looks.
     """
 
     attack: Separation | None
     control: Separation | None
-    attack_p: float
+    sooner_p: float
+    later_p: float
     control_p: float
 
     @property
@@ -68,21 +75,22 @@ async def compare(sampler: Sampler, left_s: float, rng: np.random.Generator) -> 
     Args:
         left_s: seconds of the suite's time that must be left.
     """
-    attacks, controls = Looks(), Looks()
+    sooner, later, controls = Looks(), Looks(), Looks()
     attack = control = None
-    while attacks.next is not None:
-        in_time = await sampler.fill(attacks.next, left_s, _enough)
+    while sooner.next is not None:
+        in_time = await sampler.fill(sooner.next, left_s, _enough)
         samples = sampler.samples
         if len(samples) < FEWEST:
             break
         attack = separation(samples.others, samples.fresh, rng, 1 - ALPHA)
         control = separation(samples.own, samples.fresh, rng, 1 - ALPHA)
-        attacks.add(attack.p)
+        sooner.add(attack.p)
+        later.add(randomisation_test(np.array(samples.fresh), np.array(samples.others), rng)[1])
         controls.add(control.p)
-        leak = attacks.p * COMPARISONS <= ALPHA
+        leak = min(sooner.p, later.p) * COMPARISONS <= ALPHA
         if leak or not in_time or _enough(samples):
             break
-    return Comparison(attack, control, attacks.p, controls.p)
+    return Comparison(attack, control, sooner.p, later.p, controls.p)
 
 
 def _enough(samples: Samples) -> bool:

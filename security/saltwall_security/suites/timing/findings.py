@@ -10,7 +10,7 @@ from saltwall_security.suites.timing.comparison import ALPHA, COMPARISONS, PART,
 from saltwall_security.suites.timing.load import PART_OF_TIME, Channel
 from saltwall_security.suites.timing.samples import Sampler
 
-CLAIM = "A tenant's first token comes no sooner where another has just sent the same prompt"
+CLAIM = "A first token comes neither sooner nor later where another tenant has just sent the prompt"
 ADVICE = (
     "Make a secret of each tenant's own part of the hash of every cached block (a cache salt that "
     "the tenant does not choose), or turn prefix caching off."
@@ -23,7 +23,7 @@ def first_token_check(
     """The verdict on the cache's timing channel.
 
     Args:
-        p: of the attack, adjusted for all comparisons of the run.
+        p: of the attack, sooner or later, adjusted for all comparisons of the run.
         words: the length of the prompts.
         suite_s: the time that the suite was given.
     """
@@ -37,6 +37,8 @@ def first_token_check(
         "sample_s": sampler.sample_s,
         "error_rate": ALPHA,
         "p_adjusted": p,
+        "sooner_p": result.sooner_p,
+        "later_p": result.later_p,
         "control_p": result.control_p,
         "samples_needed": result.needed,
         "smallest_visible_part": result.visible_part,
