@@ -117,6 +117,8 @@ class Platform:
             Route("/v1/chat/completions", self._engine, methods=["POST"]),
             Route(COMPLETIONS, self._engine, methods=["POST"]),
         ]
+        if "there is no engine" in self.defects:
+            engine = [Route("/health", self._health)]
         if "metrics are open" in self.defects:
             gateway.append(Route("/metrics", self._health))
             engine.append(Route("/metrics", self._health))

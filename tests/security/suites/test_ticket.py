@@ -26,7 +26,6 @@ from saltwall_security.suites.ticket.spied import SEAL_HEADER, Spied, ticket_of
 from saltwall_security.target import Target, Tenant
 
 HELD, FAILED = Verdict.HELD, Verdict.FAILED
-ALIVE = (True, "It answers")
 SERVED = (True, "The genuine request was served")
 
 
@@ -78,7 +77,7 @@ async def knocked(*defects: str) -> Mapping[str, Check]:
     """The checks without genuine requests."""
     platform = Platform(frozenset(defects))
     async with platform.serving(), Audit(platform.target(), "1", 60, _nobody) as audit:
-        return by_name([check async for check in unsealed(audit, ALIVE)])
+        return by_name([check async for check in unsealed(audit)])
 
 
 def by_name(checks: list[Check]) -> Mapping[str, Check]:
@@ -96,7 +95,7 @@ async def test_a_sealed_engine_holds_and_nothing_secret_is_reported() -> None:
     platform = Platform()
     async with spied(platform) as (audit, wire):
         checks = [c async for c in sealed(audit, PretendOperator(platform), wire)]
-        checks += [c async for c in unsealed(audit, ALIVE)]
+        checks += [c async for c in unsealed(audit)]
         recorded = list(wire.recorder.requests)
     assert [(c.id, c.verdict, c.seen) for c in checks if c.verdict is not HELD] == []
     secrets = [platform.engine_keys.control, *platform.keys, *map(ticket_of, recorded)]
@@ -193,6 +192,18 @@ async def test_an_engine_without_tickets_fails_and_the_rest_is_not_tested() -> N
     assert failed(checks) == {"strangers", "routes", "bodies", "control-secret"}
     assert checks["altered"].verdict is Verdict.NOT_TESTED
     assert checks["serves"].verdict is HELD
+
+
+@pytest.mark.parametrize("secret", ["another engine's", None])
+async def test_what_is_not_shown_to_be_the_engine_leaves_doubt(secret: str | None) -> None:
+    """Whatever it refuses: a server without completions, or one that another secret opens."""
+    platform = Platform(frozenset({"there is no engine"} if secret is None else ()))
+    async with platform.serving():
+        target = replace(platform.target(), control_secret=secret)
+        async with Audit(target, "1", 60, _nobody) as audit:
+            checks = by_name([check async for check in SUITE.run(audit)])
+    doubtful = ("strangers", "routes", "websockets", "bodies")
+    assert {checks[name].verdict for name in doubtful} == {Verdict.INCONCLUSIVE}
 
 
 async def test_a_dead_engine_leaves_doubt() -> None:

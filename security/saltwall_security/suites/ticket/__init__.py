@@ -57,6 +57,9 @@ SEALED = (
     "audience",
 )
 """Those that need genuine requests."""
+OK, NOT_WELL = 200, 500
+NO_ROUTE = (None, 404, 405)
+"""Answers of a server that is no engine; None if there is no answer."""
 OPEN_PORT = "Let the engine demand a ticket that the gateway makes for each request, and keep its "
 OPEN_PORT += "port to the gateway."
 NO_OPERATOR = (
@@ -67,12 +70,12 @@ NO_OPERATOR = (
 
 async def run(audit: Audit) -> AsyncIterator[Check]:
     """Knocks without credentials, then with genuine ones that were tampered with."""
-    alive = await _health(audit)
-    if not alive[0]:
+    health, told = await _health(audit)
+    if health is None or health >= NOT_WELL:
         for name, claim in CLAIMS.items():
-            yield Check(f"ticket/{name}", "G7", Verdict.INCONCLUSIVE, claim, alive[1])
+            yield Check(f"ticket/{name}", "G7", Verdict.INCONCLUSIVE, claim, told)
         return
-    async for check in unsealed(audit, alive):
+    async for check in unsealed(audit):
         yield check
     operator = audit.target.operator
     if isinstance(operator, CommandLine):
@@ -92,19 +95,20 @@ async def run(audit: Audit) -> AsyncIterator[Check]:
     yield await _serves(audit)
 
 
-async def unsealed(audit: Audit, alive: tuple[bool, str]) -> AsyncIterator[Check]:
+async def unsealed(audit: Audit) -> AsyncIterator[Check]:
     """What there is to be had at the doors without a genuine ticket."""
     target, url = audit.target, audit.target.engine_url or ""
     audit.say("the engine's port without a ticket")
     hits = await fire(url, doors.strangers(target, audit.rng))
-    yield _check("strangers", hits, alive, advice=OPEN_PORT)
+    engine = await _is_engine(audit, hits[0].reply.status)
+    yield _check("strangers", hits, engine, advice=OPEN_PORT)
     found = await asyncio.to_thread(lambda: list(doors.described(target)))
     hits = await fire(url, doors.unlisted(target, found, None))
-    yield _check("routes", hits, alive, advice=OPEN_PORT)
-    yield _check("websockets", await fire(url, doors.sockets(None)), alive)
+    yield _check("routes", hits, engine, advice=OPEN_PORT)
+    yield _check("websockets", await fire(url, doors.sockets(None)), engine)
     endless = doors.endless(None)
     waits = await asyncio.gather(*(fire(url, [shot], doors.PATIENCE_S) for shot in endless))
-    yield _check("bodies", [hit for hits in waits for hit in hits], alive, malformed=True)
+    yield _check("bodies", [hit for hits in waits for hit in hits], engine, malformed=True)
     if target.control_secret:
         hits = await fire(url, doors.secrets_cut(target.control_secret))
         yield _check("control-secret", hits, await _with_secret(audit), advice=OPEN_PORT)
@@ -193,13 +197,25 @@ async def _serves(audit: Audit) -> Check:
     )
 
 
-async def _health(audit: Audit) -> tuple[bool, str]:
+async def _health(audit: Audit) -> tuple[int | None, str]:
     request = Recorded("GET", "/health", (), b"")
     reply = (await fire(audit.target.engine_url or "", [Shot("health", request)]))[0].reply
     if reply.status is None:
-        return False, f"The engine's port does not answer ({reply.trouble})."
-    # A server without that route answers too; one that is not ready has nothing to refuse.
-    return reply.status < 500, f"The engine's /health answers {reply.status}."
+        return None, f"The engine's port does not answer ({reply.trouble})."
+    return reply.status, f"The engine's /health answers {reply.status}."
+
+
+async def _is_engine(audit: Audit, completion: int | None) -> tuple[bool, str]:
+    """Whether it is an engine, and ready, that refuses: any other server would, too.
+
+    Args:
+        completion: what a completion without credentials was answered.
+    """
+    health, told = await _health(audit)
+    known, said = completion not in NO_ROUTE, f"A completion is answered {completion}."
+    if audit.target.control_secret:
+        known, said = await _with_secret(audit)
+    return health == OK and known, f"{told} {said}"
 
 
 async def _with_secret(audit: Audit) -> tuple[bool, str]:
@@ -209,13 +225,13 @@ async def _with_secret(audit: Audit) -> tuple[bool, str]:
             return wire.send("GET", "/saltwall/v1/usage", bearer).status
 
     status = await asyncio.to_thread(ask)
-    return status == 200, f"The whole secret was answered {status}."
+    return status == OK, f"The whole secret was answered {status}."
 
 
 async def _replayed(url: str, request: Recorded) -> tuple[bool, str]:
     reply = (await fire(url, [Shot("genuine", request)]))[0].reply
     told = f"The genuine request, unchanged, was answered {reply.status or reply.trouble}."
-    return reply.status == 200, told
+    return reply.status == OK, told
 
 
 def _check(
