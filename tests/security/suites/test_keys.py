@@ -3,6 +3,7 @@
 import random
 import string
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pytest
 from pretend_platform import Platform
@@ -107,6 +108,20 @@ async def test_time_that_tells_of_a_key_is_found(defect: str, verdicts: set[Verd
     assert check.figures["pairs"] == 40
 
 
+async def test_what_refuses_good_keys_alike_leaves_doubt() -> None:
+    """Where there is nothing, every key gets one answer, and no route shows anything."""
+    platform = Platform()
+    async with platform.serving():
+        elsewhere = replace(platform.target(), url=f"{platform.url}/elsewhere")
+        async with Audit(elsewhere, "1", 10, _nobody) as audit:
+            checks = [
+                await check_refusals(audit, {}),
+                await check_missing(audit),
+                await check_operators(audit),
+            ]
+    assert {check.verdict for check in checks} == {Verdict.INCONCLUSIVE}
+
+
 async def test_another_tenants_things_are_found_where_they_are_to_be_had() -> None:
     """Hidden models, kept responses, running requests, and the operator's routes."""
     found = {}
@@ -138,6 +153,7 @@ async def test_without_an_operator_no_key_is_ended() -> None:
     checks = await audited(operated=False)
     assert checks["revocation"].verdict is Verdict.NOT_TESTED
     assert checks["refusals"].verdict is HELD
+    assert checks["refusals"].claim.startswith("Unknown and malformed keys")
 
 
 def test_keys_that_are_nearly_right_are_well_formed() -> None:

@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from saltwall_security.check import Check, Verdict, judge
-from saltwall_security.client import COMPLETIONS, Answer, Client
+from saltwall_security.check import Check, judge
+from saltwall_security.client import COMPLETIONS, MODELS, Answer, Client
 from saltwall_security.raw_http import Reply, Wire
 from saltwall_security.running import Running
 from saltwall_security.suite import Audit
@@ -195,29 +195,34 @@ def _told(kept: Kept | None) -> str:
 async def check_operators(audit: Audit) -> Check:
     """The tenants' port, with a tenant's key and without one."""
     key = audit.target.tenants[1].key
-    replies = await asyncio.to_thread(_operators, audit.target.url, key)
+    control, *replies = await asyncio.to_thread(_operators, audit.target.url, key)
     shown = sorted(
         {path for path, reply in replies if reply.status is not None and reply.status < 300}
     )
-    answered = [reply for _, reply in replies if reply.status is not None]
     return Check(
         "keys/operators-routes",
         "G7",
-        Verdict.FAILED if shown else (Verdict.HELD if answered else Verdict.INCONCLUSIVE),
+        judge(bool(shown), control[1].status == OK),
         "The tenants' port shows nothing of load, tenants or keys",
         f"Of {len(OPERATORS)} routes, {len(shown)} answered"
         f"{': ' + ', '.join(shown) if shown else ''}.",
         {"routes": len(OPERATORS), "answered": len(shown)},
+        f"The same port answered {control[1].status} on {control[0]}.",
         advice="Serve what is the operator's on a port of its own." if shown else "",
     )
 
 
 def _operators(url: str, key: str | None) -> Sequence[tuple[str, Reply]]:
+    """The answers of the tenants' own route of models, and then of the operator's, beside it."""
     bearer = [("authorization", f"Bearer {key}")] if key else []
-    parts = urlsplit(url)
-    with Wire(f"{parts.scheme}://{parts.netloc}") as wire:
+    base = urlsplit(url).path.rstrip("/")
+    root = base.removesuffix("/v1")
+    with Wire(url) as wire:
         return [
-            (path, wire.send("GET", path, headers))
-            for path in OPERATORS
-            for headers in ([], bearer)
+            (MODELS, wire.send("GET", f"{base}{MODELS}", bearer)),
+            *(
+                (path, wire.send("GET", f"{root}{path}", headers))
+                for path in OPERATORS
+                for headers in ([], bearer)
+            ),
         ]

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import random
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
@@ -12,6 +13,7 @@ from saltwall_security.raw_http import Headers, Reply, Wire
 from saltwall_security.suite import Audit
 from saltwall_security.suites.keys.key_format import guessed, secret_chars, unknown
 
+REFUSED = (401, 403)
 VARYING = frozenset({"date", "x-request-id", "request-id", "cf-ray", "traceparent"})
 """Headers that differ between any two answers."""
 
@@ -96,10 +98,23 @@ async def check_missing(audit: Audit) -> Check:
     return _closed(await asyncio.to_thread(_present, audit, missing))
 
 
-Answers = Mapping[str, Sequence[tuple[str, Reply]]]
+@dataclass(frozen=True)
+class Answers:
+    """What a route answered to a good key, and to each kind that is none."""
+
+    good: Reply
+    others: Sequence[tuple[str, Reply]]
+
+    @property
+    def opens(self) -> bool:
+        """Whether the good one gets past what refuses most of the others."""
+        status = self.good.status
+        usual = Counter(reply.status for _, reply in self.others).most_common(1)[0][0]
+        return usual in REFUSED and status is not None and status < 500 and status not in REFUSED
 
 
-def _present(audit: Audit, presented: Sequence[Presented]) -> Answers:
+def _present(audit: Audit, presented: Sequence[Presented]) -> Mapping[str, Answers]:
+    """By route."""
     base = urlsplit(audit.target.url).path.rstrip("/")
     body = json.dumps({"model": audit.target.model, "prompt": "Salt.", "max_tokens": 1}).encode()
     routes = {
@@ -107,13 +122,18 @@ def _present(audit: Audit, presented: Sequence[Presented]) -> Answers:
         "POST /completions": ("POST", f"{base}/completions", body),
         "POST /chat/completions, no JSON": ("POST", f"{base}/chat/completions", b"{"),
     }
-    found: dict[str, list[tuple[str, Reply]]] = {name: [] for name in routes}
+    key = audit.target.tenants[0].key
+    good = bearer("good", key) if key else Presented("good", ())
+    found = {}
     with Wire(audit.target.url) as wire:
         for name, (method, path, content) in routes.items():
             plain: Headers = [("content-type", "application/json")] if content else []
-            for each in presented:
-                reply = wire.send(method, path, [*plain, *each.headers], content)
-                found[name].append((each.kind, reply))
+            first, *others = [
+                wire.send(method, path, [*plain, *each.headers], content)
+                for each in (good, *presented)
+            ]
+            kinds = [each.kind for each in presented]
+            found[name] = Answers(first, list(zip(kinds, others, strict=True)))
     return found
 
 
@@ -126,11 +146,12 @@ def fingerprint(reply: Reply) -> tuple[int | None, bytes, tuple[tuple[str, str],
     )
 
 
-def _same(answers: Answers, dead: Mapping[str, str]) -> Check:
+def _same(answers: Mapping[str, Answers], dead: Mapping[str, str]) -> Check:
     """Each route's answers are one and the same, and a refusal."""
     rows, odd, let_in, kinds = [], set[str](), set[str](), 0
     statuses = set[str]()
-    for route, replies in answers.items():
+    for route, answered in answers.items():
+        replies = answered.others
         prints = [fingerprint(reply) for _, reply in replies]
         usual = max(set(prints), key=prints.count)
         statuses.add(str(usual[0]))
@@ -148,24 +169,30 @@ def _same(answers: Answers, dead: Mapping[str, str]) -> Check:
         seen = f"Of {said}, {len(odd)} were told apart: {', '.join(sorted(odd)[:6])}."
     if let_in:
         seen += f" {len(let_in)} were let in: {', '.join(sorted(let_in)[:6])}."
+    *named, last = "Unknown", "malformed", *dead
     once = ", ".join(dead) or "none, as there was no operator to end any"
     return Check(
         "keys/refusals",
         "G7",
-        judge(bool(odd), kinds > 0),
-        "Unknown, malformed, revoked and expired keys get one answer, byte for byte",
+        judge(bool(odd), all(answered.opens for answered in answers.values())),
+        f"{', '.join(named)} and {last} keys get one answer, byte for byte",
         seen,
         {"kinds": kinds, "told_apart": len(odd), "let_in": len(let_in)},
-        f"Keys that had been good before: {once}.",
+        f"{_opened(answers)} Keys that had been good before: {once}.",
         table=rows,
         advice="Answer every bad key from one place, after the same steps." if odd else "",
     )
 
 
-def _closed(answers: Answers) -> Check:
+def _opened(answers: Mapping[str, Answers]) -> str:
+    said = (f"{route} {answered.good.status}" for route, answered in answers.items())
+    return f"A good key was answered: {'; '.join(said)}."
+
+
+def _closed(answers: Mapping[str, Answers]) -> Check:
     statuses: dict[str, set[int | None]] = {}
-    for replies in answers.values():
-        for kind, reply in replies:
+    for answered in answers.values():
+        for kind, reply in answered.others:
             statuses.setdefault(kind, set()).add(reply.status)
     served = [
         kind for kind, found in statuses.items() if any(s is not None and s < 300 for s in found)
@@ -177,9 +204,10 @@ def _closed(answers: Answers) -> Check:
     return Check(
         "keys/missing",
         "G7",
-        judge(bool(served), not silent),
+        judge(bool(served), not silent and all(each.opens for each in answers.values())),
         "Without a key nothing is served, whatever other headers hold",
         f"Answers by what was sent: {shown}.",
         {"let_through": len(served)},
+        _opened(answers),
         advice="Ask every caller for a key." if served else "",
     )
