@@ -26,6 +26,7 @@ class Running:
         self.events = 0
         self.finished = False
         self.ended_at: float | None = None
+        self._hung_up = False
         self._began = asyncio.Event()
         self._task = asyncio.create_task(self._read(opened))
 
@@ -33,6 +34,19 @@ class Running:
     def runs(self) -> bool:
         """Whether it has begun and not yet ended."""
         return self.events > 0 and self.ended_at is None
+
+    @property
+    def cut(self) -> bool:
+        """Whether it was served, and ended by itself before its end; still running is no cut."""
+        over = self.ended_at is not None and not self._hung_up
+        return over and self.status == httpx.codes.OK and not self.finished
+
+    @property
+    def end(self) -> str:
+        """How it ended, in words."""
+        if self.finished:
+            return "came to its end"
+        return "was cut off" if self.cut else "did not come to its end"
 
     async def began(self, within_s: float) -> bool:
         """Waits for the first text; False if none came."""
@@ -47,6 +61,7 @@ class Running:
 
     async def stop(self) -> None:
         """Closes the connection, if that is still needed."""
+        self._hung_up |= not self._task.done()
         self._task.cancel()
         with suppress(asyncio.CancelledError):
             await self._task
@@ -59,7 +74,7 @@ class Running:
                 async for line in response.aiter_lines():
                     self._take(line)
         except (httpx.HTTPError, ValueError):
-            pass  # cut off is one way to end: `finished` tells
+            pass  # cut off is one way to end: `cut` tells
         finally:
             self.ended_at = time.monotonic()
             self._began.set()

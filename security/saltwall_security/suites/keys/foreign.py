@@ -84,16 +84,17 @@ async def _looks(client: Client, model: str) -> Sequence[object]:
 async def check_requests(audit: Audit) -> Check:
     """While the victim's stream runs, the spy asks for it, cancels it and goes on by its id."""
     victim, spy = audit.client(0), audit.client(1)
-    fields = {"prompt": audit.words(8), "max_tokens": STREAM_TOKENS, "ignore_eos": True}
-    alone = await _whole(Running(victim.opened(COMPLETIONS, fields)), None)
-    attacked = Running(victim.opened(COMPLETIONS, {**fields, "prompt": audit.words(8)}))
-    answers = await _whole(attacked, spy)
+    alone, _ = await _whole(audit, None)
+    attacked, answers = await _whole(audit, spy)
+    if attacked.cut:  # which may be chance, once
+        attacked, more = await _whole(audit, spy)
+        answers = [*answers, *more]
     kept = await _stored(audit, victim, spy)
     got = [what for what, status in answers if 200 <= status < 300]
     if kept is not None and kept.leaked:
         got.append("a kept response")
-    cut = bool(alone) and not attacked.finished
-    verdict = judge(bool(got) or cut, bool(alone) and attacked.finished)
+    cut = alone.finished and attacked.cut
+    verdict = judge(bool(got) or cut, alone.finished and attacked.finished)
     return Check(
         "keys/foreign-requests",
         "G7",
@@ -101,27 +102,26 @@ async def check_requests(audit: Audit) -> Check:
         "Another tenant's requests and responses cannot be read, continued or cancelled by id",
         f"{len(answers)} requests with the ids of another tenant's running request: "
         f"{len(got)} answered{' (' + ', '.join(got[:4]) + ')' if got else ''}; its stream "
-        f"{'came to its end' if attacked.finished else 'was cut off'}. {_told(kept)}",
+        f"{attacked.end}. {_told(kept)}",
         {"requests": len(answers), "answered": len(got), "events": attacked.events},
-        f"A stream left alone {'came to its end' if alone else 'did not come to its end'}.",
+        f"A stream left alone {alone.end}.",
         table=[{"request": what, "answer": status} for what, status in answers],
     )
 
 
-async def _whole(running: Running, spy: Client | None) -> Sequence[tuple[str, int]]:
-    """The spy's answers while it ran; left alone, one entry if it came to its end."""
+async def _whole(audit: Audit, spy: Client | None) -> tuple[Running, Sequence[tuple[str, int]]]:
+    """A stream of the victim's, and the spy's answers while it ran; None leaves it alone."""
+    fields = {"prompt": audit.words(8), "max_tokens": STREAM_TOKENS, "ignore_eos": True}
+    running = Running(audit.client(0).opened(COMPLETIONS, fields))
     answers: list[tuple[str, int]] = []
     try:
-        if spy is None:
-            await running.ended(60)
-            return [("alone", 200)] if running.finished else []
-        if await running.began(30):
+        if spy is not None and await running.began(30):
             for each in sorted(running.ids):
                 answers += await _reach(spy, each)
         await running.ended(60)
     finally:
         await running.stop()
-    return answers
+    return running, answers
 
 
 async def _reach(spy: Client, request: str) -> Sequence[tuple[str, int]]:

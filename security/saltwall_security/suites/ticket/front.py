@@ -42,20 +42,20 @@ async def check_request_ids(audit: Audit) -> Check:
     """A stream runs, while a stranger sends requests under its id and breaks them off."""
     alone, taken = await _to_its_end(audit, attack=False)
     attacked, _ = await _to_its_end(audit, attack=True)
-    whole, cut = alone.finished, alone.finished and not attacked.finished
-    verdict = judge(cut or taken, whole and attacked.finished)
+    if attacked.cut:  # which may be chance, once
+        attacked, _ = await _to_its_end(audit, attack=True)
+    whole = alone.finished
+    verdict = judge((whole and attacked.cut) or taken, whole and attacked.finished)
     return Check(
         "ticket/request-ids",
         "G7",
         verdict,
         "No client chooses a request's id, or reaches another's request by sending its id",
-        f"A stream of {STREAM_TOKENS} tokens came with {attacked.events} events and "
-        f"{'to its end' if attacked.finished else 'to no end'}, while a stranger sent and broke "
-        "off requests with its ids in headers and body. The server "
+        f"A stream of {STREAM_TOKENS} tokens {attacked.end}, with {attacked.events} events, while "
+        "a stranger sent and broke off requests with its ids in headers and body. The server "
         f"{'took' if taken else 'did not take'} an id that its client had chosen.",
         {"events": attacked.events, "events_alone": alone.events, "took_chosen_id": taken},
-        f"Left alone it came with {alone.events} events and "
-        f"{'to its end' if whole else 'to no end'}.",
+        f"Left alone it {alone.end}, with {alone.events} events.",
         advice="Give each request an id of the platform's own." if taken else "",
     )
 
