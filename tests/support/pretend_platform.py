@@ -91,6 +91,7 @@ class Platform:
     stored: dict[str, str] = field(default_factory=dict)
     running: dict[str, asyncio.Event] = field(default_factory=dict)
     active: int = 0
+    number: int = 0
 
     def __post_init__(self) -> None:
         for name in ("acme", "globex"):
@@ -219,6 +220,9 @@ class Platform:
         passed = {k: v for k, v in upstream.headers.items() if k == "endpoint-load-metrics"}
         if "load is in a header" in self.defects:
             passed["x-busyness"] = str(self.active)
+        if "answers are numbered once somebody streams" in self.defects:
+            self.number += bool(self.number or self.active)
+            passed["x-number"] = str(self.number)
         passed["content-type"] = upstream.headers.get("content-type", "application/json")
 
         async def parts() -> AsyncIterator[bytes]:

@@ -16,7 +16,7 @@ from saltwall_security.check import Check, Verdict
 from saltwall_security.raw_http import Reply
 from saltwall_security.recording import Recorded, Recorder
 from saltwall_security.suite import Audit
-from saltwall_security.suites.ticket import SUITE, sealed, standing, unsealed
+from saltwall_security.suites.ticket import SUITE, headers, sealed, standing, unsealed
 from saltwall_security.suites.ticket.altered import altered, malformed, moved
 from saltwall_security.suites.ticket.front import check_stolen
 from saltwall_security.suites.ticket.headers import check_unsealed
@@ -118,6 +118,32 @@ async def test_a_sealed_engine_holds_and_nothing_secret_is_reported() -> None:
 async def test_one_open_door_is_found(defect: str, found: set[str]) -> None:
     """Each defect fails the checks that are about it."""
     assert failed(await knocked(defect)) == found
+
+
+@pytest.mark.parametrize(
+    ("name", "tells"),
+    [
+        ("endpoint-load-metrics", True),
+        ("X-Engine-Requests", True),
+        ("x-kv_cache-usage", True),
+        ("x-gpu-utilization", True),
+        ("x-download-options", False),
+        ("upgrade-insecure-requests", False),
+        ("anthropic-ratelimit-requests-remaining", False),
+        ("ratelimit-limit-requests", False),
+        ("x-rate-limit-requests", False),
+    ],
+)
+def test_what_is_called_after_load_tells_of_it(name: str, tells: bool) -> None:
+    """As a word of its own; and a caller's own limits are its own."""
+    assert headers.tells(name) is tells
+
+
+async def test_a_header_that_changes_by_itself_is_reported_and_fails_nothing() -> None:
+    """It had stayed the same until another tenant was busy, and goes on changing after that."""
+    checks = await knocked("answers are numbered once somebody streams")
+    assert checks["load-headers"].verdict is HELD
+    assert "x-number" in checks["load-headers"].seen
 
 
 @pytest.mark.parametrize(
