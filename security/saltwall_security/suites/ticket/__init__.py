@@ -6,6 +6,7 @@ a second gateway and listens between that and the engine: genuine requests, to b
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import suppress
 from uuid import UUID
 
 import httpx
@@ -13,8 +14,10 @@ import httpx
 from saltwall_security.check import Check, Verdict
 from saltwall_security.errors import AuditError
 from saltwall_security.operator import CommandLine
+from saltwall_security.prober import Prober, Refused
 from saltwall_security.raw_http import Wire
 from saltwall_security.recording import Recorded
+from saltwall_security.still_served import still_served
 from saltwall_security.suite import Audit, Suite
 from saltwall_security.suites.ticket import doors
 from saltwall_security.suites.ticket.altered import altered, malformed, moved
@@ -75,6 +78,10 @@ async def run(audit: Audit) -> AsyncIterator[Check]:
         for name, claim in CLAIMS.items():
             yield Check(f"ticket/{name}", "G7", Verdict.INCONCLUSIVE, claim, told)
         return
+    probe = Prober()
+    with suppress(Refused):  # it finds the route that there is
+        await probe(audit.client(0), audit.words(5))
+    before = await _served(audit, probe)
     async for check in unsealed(audit):
         yield check
     operator = audit.target.operator
@@ -92,7 +99,16 @@ async def run(audit: Audit) -> AsyncIterator[Check]:
     else:
         for name in SEALED:
             yield _untested(name, NO_OPERATOR)
-    yield await _serves(audit)
+    verdict, after = await still_served(before, lambda: _served(audit, probe))
+    yield Check(
+        "ticket/serves",
+        "G7",
+        verdict,
+        CLAIMS["serves"],
+        "The engine's /health and two tenants' requests were answered "
+        f"{', '.join(map(str, after))}.",
+        control=f"Before all this: {', '.join(map(str, before))}.",
+    )
 
 
 async def unsealed(audit: Audit) -> AsyncIterator[Check]:
@@ -179,22 +195,18 @@ async def _minted(audit: Audit, spied: Spied) -> Sequence[Check]:
     ]
 
 
-async def _serves(audit: Audit) -> Check:
-    alive, told = await _health(audit)
-    answers: list[int | str] = []
+async def _served(audit: Audit, probe: Prober) -> Sequence[int | str | None]:
+    """What the engine's health and a request of each of two tenants are answered."""
+    answers: list[int | str | None] = [(await _health(audit))[0]]
     for number in range(2):
+        path, prompt = probe.request(audit.words(5))
         try:
-            answers.append((await audit.client(number).complete(audit.words(5))).status)
+            answer = await audit.client(number).ask(path, {**prompt, "max_tokens": 1})
         except httpx.HTTPError as error:
             answers.append(type(error).__name__)
-    served = alive and answers == [200, 200]
-    return Check(
-        "ticket/serves",
-        "G7",
-        Verdict.HELD if served else Verdict.FAILED,
-        CLAIMS["serves"],
-        f"{told} Two tenants' requests were answered {answers[0]} and {answers[1]}.",
-    )
+        else:
+            answers.append(answer.status)
+    return answers
 
 
 async def _health(audit: Audit) -> tuple[int | None, str]:
