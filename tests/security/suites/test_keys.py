@@ -8,9 +8,10 @@ from dataclasses import replace
 import pytest
 from pretend_platform import Platform
 
+from saltwall_security import ending
 from saltwall_security.check import Check, Verdict
 from saltwall_security.suite import Audit
-from saltwall_security.suites.keys import SUITE, revocation, timing
+from saltwall_security.suites.keys import SUITE, timing
 from saltwall_security.suites.keys.foreign import check_models, check_operators, check_requests
 from saltwall_security.suites.keys.key_format import guessed, is_ours, unknown
 from saltwall_security.suites.keys.refusals import check_missing, check_refusals
@@ -26,7 +27,8 @@ def _nobody(line: str) -> None:
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """What never ends is known not to end sooner, and few answers are timed."""
-    monkeypatch.setattr(revocation, "FAILS_S", 0.4)
+    monkeypatch.setattr(ending, "FAILS_S", 0.4)
+    monkeypatch.setattr(ending, "WATCHED_S", 0.2)
     monkeypatch.setattr(timing, "FEWEST", 40)
     monkeypatch.setattr(timing, "MOST", 40)
 
@@ -64,6 +66,7 @@ async def test_a_careful_platform_holds() -> None:
     ("defect", "found"),
     [
         ("revocation is forgotten", {"revocation", "refusals"}),
+        ("one worker of two has not heard of it", {"revocation", "refusals"}),
         ("running streams go on", {"revocation", "suspension"}),
     ],
 )

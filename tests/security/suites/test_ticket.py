@@ -12,6 +12,7 @@ from uuid import UUID
 import pytest
 from pretend_platform import MODEL, Platform, PretendOperator
 
+from saltwall_security import ending
 from saltwall_security.check import Check, Verdict
 from saltwall_security.raw_http import Reply
 from saltwall_security.recording import Recorded, Recorder
@@ -36,7 +37,8 @@ def _nobody(line: str) -> None:
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """What never ends is known not to end sooner."""
-    monkeypatch.setattr(standing, "FAILS_S", 0.4)
+    monkeypatch.setattr(ending, "FAILS_S", 0.4)
+    monkeypatch.setattr(ending, "WATCHED_S", 0.2)
     monkeypatch.setattr("saltwall_security.suites.ticket.doors.PATIENCE_S", 0.4)
 
 

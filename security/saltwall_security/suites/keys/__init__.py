@@ -4,18 +4,20 @@ Part of G7: what carries a tenant's identity cannot be guessed, and ends when th
 """
 
 import asyncio
+import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
 
 import httpx
 
 from saltwall_security.check import Check, Verdict
 from saltwall_security.client import MODELS
+from saltwall_security.ending import Ending
 from saltwall_security.errors import AuditError
 from saltwall_security.still_served import still_served
 from saltwall_security.suite import Audit, Suite
 from saltwall_security.suites.keys.foreign import check_models, check_operators, check_requests
 from saltwall_security.suites.keys.refusals import check_missing, check_refusals
-from saltwall_security.suites.keys.revocation import Stop, check_stops, revoke, suspend
+from saltwall_security.suites.keys.revocation import check_stops, revoke, suspend
 from saltwall_security.suites.keys.timing import check_timing
 from saltwall_security.target import Operator, Tenant
 
@@ -26,7 +28,7 @@ CLAIMS: Mapping[str, str] = {
     "timing": "The time of a refusal tells nothing about a key",
 }
 EXPIRES_S = 1.0
-ROUND_S = 4.0
+ROUND_S = 5.0
 """About what one more act of an operator takes, with the stream that it ends."""
 TIMING_PART, ACTS_PART = 0.3, 0.5
 
@@ -68,7 +70,7 @@ async def _ended(audit: Audit, dead: dict[str, str]) -> AsyncIterator[Check]:
             yield _untested(name, CLAIMS[name], "it takes an operator (--home or --operator)")
         return
     audit.say("revoked keys and suspended tenants")
-    name = f"audit-keys-{audit.rng.randrange(16**8):08x}"
+    name = f"audit-keys-{secrets.token_hex(4)}"
     try:
         tenant = await asyncio.to_thread(operator.create_tenant, name)
         _, dead["expired"] = await asyncio.to_thread(operator.create_key, tenant, EXPIRES_S)
@@ -87,8 +89,8 @@ async def _acts(
     audit: Audit, operator: Operator, tenant: Tenant, dead: dict[str, str]
 ) -> Sequence[Check]:
     """One of each, and more while half the time lasts."""
-    revoked: list[Stop] = []
-    suspended: list[Stop] = []
+    revoked: list[Ending] = []
+    suspended: list[Ending] = []
     resumed = True
     until = audit.left_s * (1 - ACTS_PART)
     while not revoked or audit.left_s - 2 * ROUND_S > until:

@@ -3,109 +3,65 @@
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import httpx
 
-from saltwall_security.check import Check, Plot, Verdict, judge
+from saltwall_security.check import Check, Plot, Verdict
 from saltwall_security.client import COMPLETIONS, MODELS, Client
+from saltwall_security.ending import (
+    CONTRACT_S,
+    FAILS_S,
+    OK,
+    POLL_S,
+    Ending,
+    ending,
+    is_slow,
+    judged,
+    started,
+)
 from saltwall_security.running import Running
 from saltwall_security.suite import Audit
 from saltwall_security.target import Operator, Tenant
 
-CONTRACT_S, FAILS_S = 1.0, 5.0
-"""Promised, and where the promise counts as broken: the machine may be busy."""
-POLL_S = 0.02
-LONG = (3500, 1500, 500)
-"""Tokens to generate, as many as the model's context takes."""
-OK, REFUSED = 200, (401, 403)
+FRESH = {"connection": "close"}
+"""Each request has a connection of its own, and with it any worker."""
 
 
-@dataclass(frozen=True)
-class Stop:
-    """What became of a key when an operator had ended it (seconds); None: it went on.
-
-    What the act does is done somewhere between its beginning and its return, so delays after its
-    return are the least that they can have been; `whole_s` is the most.
-
-    Args:
-        ran: its stream was running when it began.
-        refused_s: until new requests were refused.
-        ended_s: until the running stream had ended.
-        whole_s: both, from the beginning of the act.
-    """
-
-    ran: bool
-    refused_s: float | None
-    ended_s: float | None
-    whole_s: float | None
-
-
-async def stop(audit: Audit, tenant: Tenant, act: Callable[[], None]) -> Stop:
+async def stop(audit: Audit, tenant: Tenant, act: Callable[[], None]) -> Ending:
     """Runs a stream with the tenant's key, acts, and watches both the stream and new requests."""
     client = Client(audit.target, tenant)
-    running = await _started(audit, client)
-    watch: asyncio.Task[float | None] | None = None
+    prompt = {"prompt": audit.words(5)}
+
+    async def begin(tokens: int) -> Running:
+        return Running(
+            client.opened(COMPLETIONS, {**prompt, "max_tokens": tokens, "ignore_eos": True})
+        )
+
+    async def ask(refusals: int) -> int:
+        try:
+            if refusals % 2:  # every other one, but none that is sure to be served
+                return (await client.ask(COMPLETIONS, {**prompt, "max_tokens": 1}, FRESH)).status
+            return (await client.send("GET", MODELS, headers=FRESH)).status
+        except httpx.HTTPError:
+            return 0
+
+    running = await started(begin)
     try:
-        ran, began = running.runs, time.monotonic()
-        acting = asyncio.create_task(asyncio.to_thread(act))
-        watch = asyncio.create_task(_refused(client, acting))
-        await acting
-        done = time.monotonic()
-        refused_at = await watch
-        ended_at = None
-        if await running.ended(max(0.0, FAILS_S - (time.monotonic() - done))):
-            ended_at = running.ended_at
-        # A stream that had come to its end by itself shows nothing.
-        ran = ran and not running.finished
-        ends = [refused_at, ended_at] if ran else [refused_at]
-        known = [each for each in ends if each is not None]
-        whole = max(known) - began if len(known) == len(ends) else None
-        return Stop(ran, _after(refused_at, done), _after(ended_at, done), whole)
+        return await ending(running, act, ask)
     finally:
-        if watch is not None:
-            watch.cancel()
         await running.stop()
         await client.close()
 
 
-async def _started(audit: Audit, client: Client) -> Running:
-    for tokens in LONG:
-        fields = {"prompt": audit.words(5), "max_tokens": tokens, "ignore_eos": True}
-        running = Running(client.opened(COMPLETIONS, fields))
-        if await running.began(30):
-            break
-        await running.stop()
-    return running
-
-
-async def _refused(client: Client, acting: asyncio.Task[None]) -> float | None:
-    """When the first request was refused; None if none was, long after the act."""
-    deadline = None
-    while deadline is None or time.monotonic() < deadline:
-        if deadline is None and acting.done():
-            deadline = time.monotonic() + FAILS_S
-        try:
-            if (await client.send("GET", MODELS)).status in REFUSED:
-                return time.monotonic()
-        except httpx.HTTPError:
-            pass
-        await asyncio.sleep(POLL_S)  # between polls of a running system
-    return None
-
-
-def _after(at: float | None, done: float) -> float | None:
-    return None if at is None else max(0.0, at - done)
-
-
-async def revoke(audit: Audit, operator: Operator, tenant: Tenant) -> tuple[Stop, str]:
+async def revoke(audit: Audit, operator: Operator, tenant: Tenant) -> tuple[Ending, str]:
     """A further key of the tenant, revoked; the key comes with it."""
     public_id, key = await asyncio.to_thread(operator.create_key, tenant)
     one = replace(tenant, key=key)
     return await stop(audit, one, lambda: operator.revoke_key(public_id)), key
 
 
-async def suspend(audit: Audit, operator: Operator, tenant: Tenant) -> tuple[Stop, bool]:
+async def suspend(audit: Audit, operator: Operator, tenant: Tenant) -> tuple[Ending, bool]:
     """The tenant suspended and resumed; and whether its key worked again."""
     stopped = await stop(audit, tenant, lambda: operator.suspend(tenant))
     await asyncio.to_thread(operator.resume, tenant)
@@ -120,24 +76,21 @@ async def suspend(audit: Audit, operator: Operator, tenant: Tenant) -> tuple[Sto
     return stopped, False
 
 
-def check_stops(name: str, claim: str, stops: Sequence[Stop], control: tuple[bool, str]) -> Check:
+def check_stops(name: str, claim: str, stops: Sequence[Ending], control: tuple[bool, str]) -> Check:
     """A check over several acts of one kind."""
     refused = [each.refused_s for each in stops]
     ended = [each.ended_s for each in stops if each.ran]
-    late = [each for each in (*refused, *ended) if each is None or each > FAILS_S]
-    verdict = judge(bool(late), bool(ended) and len(ended) == len(stops) and control[0])
-    slowest = max((each for each in (*refused, *ended) if each is not None), default=None)
-    slow = slowest is not None and slowest > CONTRACT_S and not late
+    verdict = judged(stops, control[0])
     return Check(
         f"keys/{name}",
         "G7",
         verdict,
         claim,
-        f"{len(stops)} times: new requests were refused {_span(refused)} after the command had "
-        f"returned, the running stream ended after {_span(ended)}, both within "
+        f"{len(stops)} times: all new requests were refused {_span(refused)} after the command "
+        f"had returned, the running stream ended after {_span(ended)}, both within "
         f"{_span([each.whole_s for each in stops])} of its beginning; {CONTRACT_S:.0f} s is "
         f"promised, {FAILS_S:.0f} s fails"
-        f"{'; this is slower than promised' if slow else ''}.",
+        f"{'; this is slower than promised' if is_slow(stops) else ''}.",
         {
             "times": len(stops),
             "streams": len(ended),
