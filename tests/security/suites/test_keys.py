@@ -99,15 +99,15 @@ async def test_what_bad_keys_are_told_apart_by_is_found(defect: str, found: set[
 
 
 @pytest.mark.parametrize(
-    ("defect", "verdicts"),
-    [("a near key takes longer", {FAILED}), ("none", {HELD, Verdict.INCONCLUSIVE})],
+    ("defect", "verdict"),
+    [("a near key takes longer", FAILED), ("none", Verdict.INCONCLUSIVE)],
 )
-async def test_time_that_tells_of_a_key_is_found(defect: str, verdicts: set[Verdict]) -> None:
-    """Some milliseconds more for a public part that exists."""
+async def test_time_that_tells_of_a_key_is_found(defect: str, verdict: Verdict) -> None:
+    """Some milliseconds more for a public part that exists; so few pairs are no pass."""
     platform = Platform(frozenset({defect}))
     async with platform.serving(), Audit(platform.target(), "1", 10, _nobody) as audit:
         check = await timing.check_timing(audit, 0.1)
-    assert check.verdict in verdicts, check.seen
+    assert check.verdict is verdict, check.seen
     assert check.figures["pairs"] == 40
 
 

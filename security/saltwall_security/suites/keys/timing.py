@@ -13,13 +13,17 @@ from scipy import stats
 from saltwall_security.check import Check, Plot, Verdict, judge
 from saltwall_security.raw_http import Wire
 from saltwall_security.stats.holm import holm
-from saltwall_security.stats.power import smallest_effect
+from saltwall_security.stats.power import pairs_needed, smallest_effect
 from saltwall_security.stats.separation import auc
 from saltwall_security.suite import Audit
 from saltwall_security.suites.keys.key_format import guessed, secret_chars, unknown
 
 ALPHA, POWER = 0.001, 0.8
 FEWEST, MOST, WARM_UP = 60, 2000, 5
+ENOUGH = pairs_needed(0.25, ALPHA / 2, POWER) or MOST
+"""Pairs that show a gap of a quarter between distributions; fewer are no pass."""
+LONGEST_S = 15.0
+"""What so many may take if the suite's time does not last (seconds)."""
 CONTROL = "a good key and a bad one"
 
 
@@ -80,8 +84,10 @@ def _measure(
 
         for _ in range(WARM_UP):
             took(next(iter(kinds.values()))[0]())
-        pairs = 0
-        while pairs < MOST and (pairs < FEWEST or time.monotonic() - began < seconds):
+        pairs, spent = 0, 0.0
+        while pairs < MOST and (
+            pairs < FEWEST or spent < (seconds if pairs >= ENOUGH else max(seconds, LONGEST_S))
+        ):
             pairs += 1
             for name in dice.sample(list(kinds), len(kinds)):
                 for which in dice.sample((0, 1), 2):
@@ -89,6 +95,7 @@ def _measure(
                     if seconds_taken is None:
                         return None
                     found[name][which].append(seconds_taken)
+            spent = time.monotonic() - began
     return [Comparison(name, *both) for name, both in found.items()]
 
 
@@ -116,14 +123,16 @@ def _judged(comparisons: Sequence[Comparison]) -> Check:
             f"{name}: AUC {each.auc:.3f}, medians {shift * 1e6:+.0f} µs apart, "
             f"p {adjusted[name]:.3g}"
         )
-    verdict = judge(bool(told), control.p < ALPHA)
+    seen = f"A gap of {least:.2f} between the distributions would have shown."
+    if pairs < ENOUGH:
+        pair_s = sum(sum(each.first) + sum(each.second) for each in comparisons) / pairs
+        seen += f" That is too few: it takes {ENOUGH} pairs, about {ENOUGH * pair_s:.0f} s."
     return Check(
         "keys/timing",
         "G7",
-        verdict,
+        judge(bool(told), control.p < ALPHA and pairs >= ENOUGH),
         "The time of a refusal tells neither how near a key was nor whether its public part exists",
-        f"{pairs} pairs each, of {'; '.join(parts)}. A gap of {least:.2f} between the "
-        "distributions would have shown.",
+        f"{pairs} pairs each, of {'; '.join(parts)}. {seen}",
         figures,
         f"{CONTROL[0].upper()}{CONTROL[1:]}: AUC {control.auc:.3f}, p {control.p:.3g}.",
         plots=[
