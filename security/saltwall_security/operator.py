@@ -177,6 +177,16 @@ class CommandLine:
         done = self._done(*arguments)
         return done.stdout + done.stderr
 
+    @property
+    def local(self) -> bool:
+        """Whether what it starts surely runs on this machine, with `environ`.
+
+        Through `ssh`, `docker`, `sudo` or `env` it would run elsewhere, or with other settings.
+        """
+        command, *rest = self.argv
+        alone = Path(command).name == "saltwall" and not rest
+        return alone or rest == ["-m", "saltwall_platform.cli"]
+
     def _json(self, *arguments: str) -> Any:
         try:
             return json.loads(self._run(*arguments, "--json"))

@@ -54,6 +54,22 @@ def test_an_error_is_the_commands_own_line(operator: CommandLine, tenant: Tenant
         operator.set_quota(tenant, reserve="120%")
 
 
+@pytest.mark.parametrize(
+    ("command", "local"),
+    [
+        ("saltwall", True),
+        ("/opt/saltwall/bin/saltwall", True),
+        (f"/usr/bin/{MODULE}", True),
+        ("ssh gateway saltwall", False),
+        (f"docker exec gateway {MODULE}", False),
+        ("env SALTWALL_PORT=8080 saltwall", False),
+    ],
+)
+def test_only_the_command_itself_is_sure_to_run_here(command: str, local: bool) -> None:
+    """With the environment that it is given; what a wrapper does is unknown."""
+    assert CommandLine(command.split(), {}).local is local
+
+
 def test_no_error_has_a_key_in_it(operator: CommandLine, tenant: Tenant) -> None:
     """Not even one that was mistaken for a name."""
     with pytest.raises(AuditError) as caught:

@@ -85,7 +85,7 @@ async def run(audit: Audit) -> AsyncIterator[Check]:
     async for check in unsealed(audit):
         yield check
     operator = audit.target.operator
-    if isinstance(operator, CommandLine):
+    if isinstance(operator, CommandLine) and operator.local:
         made = set[str]()
         try:
             async with spied_gateway(audit.target, operator) as spied:
