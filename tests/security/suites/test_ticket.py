@@ -14,6 +14,7 @@ from pretend_platform import MODEL, Platform, PretendOperator
 
 from saltwall_security import ending
 from saltwall_security.check import Check, Verdict
+from saltwall_security.errors import AuditError
 from saltwall_security.raw_http import Reply
 from saltwall_security.recording import Recorded, Recorder
 from saltwall_security.suite import Audit
@@ -23,7 +24,7 @@ from saltwall_security.suites.ticket.front import check_stolen
 from saltwall_security.suites.ticket.headers import check_unsealed
 from saltwall_security.suites.ticket.minted import Mint, misdirected, outdated
 from saltwall_security.suites.ticket.shots import Hit, Shot, fire, refused
-from saltwall_security.suites.ticket.spied import SEAL_HEADER, Spied, ticket_of
+from saltwall_security.suites.ticket.spied import SEAL_HEADER, Spied, engine_of, ticket_of
 from saltwall_security.target import Target, Tenant
 
 HELD, FAILED = Verdict.HELD, Verdict.FAILED
@@ -240,6 +241,17 @@ async def test_a_dead_engine_leaves_doubt() -> None:
     async with Audit(replace(target, engine_url="http://127.0.0.1:9"), "1", 5, _nobody) as audit:
         verdicts = {check.verdict async for check in SUITE.run(audit)}
     assert verdicts == {Verdict.INCONCLUSIVE}
+
+
+def test_the_engine_is_found_by_its_whole_address() -> None:
+    """Not by the end of its port; and none of several is taken for another."""
+    urls = {"a": "http://one:18000", "b": "http://one:8000/", "c": "http://two"}
+    environ = {"SALTWALL_ENGINES": json.dumps([{"name": n, "url": u} for n, u in urls.items()])}
+    target = Target("http://one:8080/v1", [], MODEL, engine_url="http://one:8000")
+    assert engine_of(environ, target)["name"] == "b"
+    assert engine_of({}, target)["name"] == MODEL
+    with pytest.raises(AuditError, match="none of the 3 engines"):
+        engine_of(environ, replace(target, engine_url="http://one:80"))
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 
@@ -88,11 +89,11 @@ async def spied_gateway(target: Target, operator: CommandLine) -> AsyncIterator[
     """Runs it until the end of the block.
 
     Raises:
-        AuditError: it does not start, or never becomes ready.
+        AuditError: the engine is not known, or the gateway does not start or become ready.
     """
     port, admin_port = _free_ports(2)
     with Recorder(target.engine_url or "") as recorder:
-        engine = _engine(operator.environ, target)
+        engine = engine_of(operator.environ, target)
         environ = {
             **operator.environ,
             "SALTWALL_HOST": "127.0.0.1",
@@ -146,16 +147,29 @@ async def _ready(process: subprocess.Popen[bytes], url: str) -> None:
     raise AuditError(f"a second gateway was not ready after {START_S:.0f} s")
 
 
-def _engine(environ: Mapping[str, str], target: Target) -> Mapping[str, Any]:
-    """The engine as the operator's gateway knows it; by default, called as the model is."""
+def engine_of(environ: Mapping[str, str], target: Target) -> Mapping[str, Any]:
+    """The engine as the operator's gateway knows it; by default, called as the model is.
+
+    Raises:
+        AuditError: it is none of several.
+    """
     try:
         engines = [each for each in json.loads(environ["SALTWALL_ENGINES"]) if each["name"]]
     except (KeyError, ValueError, TypeError):
         engines = []
-    port = str(target.engine_url).rpartition(":")[2].strip("/")
-    matching = [each for each in engines if str(each.get("url", "")).rstrip("/").endswith(port)]
+    wanted = _address(str(target.engine_url))
+    matching = [each for each in engines if _address(str(each.get("url", ""))) == wanted]
+    if len(engines) > 1 and not matching:
+        raise AuditError(f"none of the {len(engines)} engines that the operator has is that one")
     found: Mapping[str, Any] = next(iter(matching or engines), {"name": target.model})
     return found
+
+
+def _address(url: str) -> tuple[str | None, int]:
+    """Host and port."""
+    parts = urlsplit(url)
+    host = "127.0.0.1" if parts.hostname == "localhost" else parts.hostname
+    return host, parts.port or (443 if parts.scheme == "https" else 80)
 
 
 def _keys_directory(environ: Mapping[str, str]) -> Path:
