@@ -92,6 +92,7 @@ class Platform:
     running: dict[str, asyncio.Event] = field(default_factory=dict)
     active: int = 0
     number: int = 0
+    """Counts what a defect counts."""
 
     def __post_init__(self) -> None:
         for name in ("acme", "globex"):
@@ -284,6 +285,9 @@ class Platform:
         return JSONResponse({}, 200 if whole and alone else 401)
 
     async def _engine(self, request: Request) -> Response:
+        if "one answer is late" in self.defects:
+            self.number += 1
+            await asyncio.sleep(self.number == 1)
         if SEAL_HEADER not in request.headers and "seals are for who wants" not in self.defects:
             return JSONResponse({"error": {"message": "no seal"}}, 403)
         if int(request.headers.get("content-length", 0)) > MOST_BYTES:

@@ -243,6 +243,15 @@ async def test_a_dead_engine_leaves_doubt() -> None:
     assert verdicts == {Verdict.INCONCLUSIVE}
 
 
+async def test_what_is_not_answered_is_fired_once_more() -> None:
+    """Only what is not answered then, either, has broken the server or hung."""
+    platform = Platform(frozenset({"one answer is late"}))
+    async with platform.serving():
+        shots = [Shot("late", Recorded("POST", "/v1/completions", (), b"{}"))] * 2
+        hits = await fire(platform.engine_url, shots, 0.4)
+    assert [hit.reply.status for hit in hits] == [403, 403]
+
+
 def test_the_engine_is_found_by_its_whole_address() -> None:
     """Not by the end of its port; and none of several is taken for another."""
     urls = {"a": "http://one:18000", "b": "http://one:8000/", "c": "http://two"}

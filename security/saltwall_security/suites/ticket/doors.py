@@ -52,7 +52,7 @@ ROUTES: Final[Mapping[str, str]] = {
 SOCKETS: Final = ("/v1/realtime", "/v1/chat/completions", "/v1/completions", "/ws", "/")
 MILD = frozenset({"GET", "HEAD", "OPTIONS"})
 LARGE_BYTES, VAST_BYTES = 33_000_000, 10**12
-PATIENCE_S = 4.0
+PATIENCE_S = 15.0
 
 
 def body(target: Target) -> bytes:

@@ -9,7 +9,7 @@ from saltwall_security.check import Check, Verdict, judge
 from saltwall_security.raw_http import Reply, Wire
 from saltwall_security.recording import Recorded
 
-TIMEOUT_S = 10.0
+TIMEOUT_S = 15.0
 REFUSALS = frozenset({401, 403, 404, 405, 411, 413, 414, 415, 426, 431, 501})
 """Answers of one who has not looked at the request itself."""
 LOOKED_AT = frozenset({400, 422})
@@ -54,22 +54,28 @@ class Hit:
 
 
 async def fire(url: str, shots: Sequence[Shot], timeout_s: float = TIMEOUT_S) -> Sequence[Hit]:
-    """Fires them one after the other, over one connection as long as it lives."""
+    """Fires them one after the other, over one connection as long as it lives.
+
+    What is not answered is fired once more: a busy server is not a broken one.
+    """
 
     def all_of_them() -> list[Hit]:
         with Wire(url, timeout_s) as wire:
-            return [
-                Hit(
-                    shot,
-                    wire.send(
-                        shot.request.method,
-                        shot.request.path,
-                        shot.request.headers,
-                        shot.request.body or None,
-                        declared=shot.declared,
-                    ),
+
+            def shoot(shot: Shot) -> Reply:
+                request = shot.request
+                return wire.send(
+                    request.method,
+                    request.path,
+                    request.headers,
+                    request.body or None,
+                    declared=shot.declared,
                 )
-                for shot in shots
+
+            first = ((shot, shoot(shot)) for shot in shots)
+            return [
+                Hit(shot, reply if reply.status is not None else shoot(shot))
+                for shot, reply in first
             ]
 
     return await asyncio.to_thread(all_of_them)
