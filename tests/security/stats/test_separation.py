@@ -85,7 +85,7 @@ def test_a_shift_is_seen_through_drift(rng: np.random.Generator) -> None:
 
 
 def test_only_the_first_being_smaller_counts(rng: np.random.Generator) -> None:
-    """A prompt that takes longer because somebody has sent it is no cache hit."""
+    """The other way round is a comparison of its own."""
     slow, fast = rng.normal(2, 0.1, 30), rng.normal(1, 0.1, 30)
     assert separation(slow, fast, rng).p > 0.5
     assert separation(fast, slow, rng).p < 0.001

@@ -40,6 +40,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """What never ends is known not to end sooner."""
     monkeypatch.setattr(ending, "FAILS_S", 0.4)
     monkeypatch.setattr(ending, "WATCHED_S", 0.2)
+    monkeypatch.setattr(headers, "BACK_WITHIN_S", 0.4)
     monkeypatch.setattr("saltwall_security.suites.ticket.doors.PATIENCE_S", 0.4)
 
 

@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 import httpx
 
@@ -95,11 +95,11 @@ async def _shown(spy: Client) -> Headers:
 
 async def _beside_busy(audit: Audit) -> Headers:
     """What the spy is shown while the victim's streams run."""
-    victim, busy = audit.client(0), []
+    busy: list[Running] = []
     try:
         for _ in range(STREAMS):
             fields = {"max_tokens": STREAM_TOKENS, "ignore_eos": True, "prompt": audit.words(8)}
-            busy.append(Running(victim.opened(COMPLETIONS, fields)))
+            busy.append(Running(audit.client(0).opened(COMPLETIONS, fields)))
         for each in busy:
             await each.began(30)
         return await _shown(audit.client(1))
@@ -108,7 +108,7 @@ async def _beside_busy(audit: Audit) -> Headers:
             await each.stop()
 
 
-async def _idle_again(spy: Client, usual: Headers, names: set[str]) -> Sequence[Headers]:
+async def _idle_again(spy: Client, usual: Headers, names: set[str]) -> list[Headers]:
     """What it is shown once these are as usual, or should long be: streams end a while later."""
     until = time.monotonic() + BACK_WITHIN_S
     while time.monotonic() < until and _as_usual(usual, [await _shown(spy)], names) != names:
