@@ -24,7 +24,7 @@ from saltwall_security.suites.ticket.front import check_stolen
 from saltwall_security.suites.ticket.headers import check_unsealed
 from saltwall_security.suites.ticket.minted import Mint, misdirected, outdated
 from saltwall_security.suites.ticket.shots import Hit, Shot, fire, refused
-from saltwall_security.suites.ticket.spied import SEAL_HEADER, Spied, engine_of, ticket_of
+from saltwall_security.suites.ticket.spied import SEAL_HEADER, Spied, engines_of, ticket_of
 from saltwall_security.target import Target, Tenant
 
 HELD, FAILED = Verdict.HELD, Verdict.FAILED
@@ -254,14 +254,14 @@ async def test_what_is_not_answered_is_fired_once_more() -> None:
 
 
 def test_the_engine_is_found_by_its_whole_address() -> None:
-    """Not by the end of its port; and none of several is taken for another."""
+    """Not by the end of its port; none of several is taken for another, and none is left out."""
     urls = {"a": "http://one:18000", "b": "http://one:8000/", "c": "http://two"}
     environ = {"SALTWALL_ENGINES": json.dumps([{"name": n, "url": u} for n, u in urls.items()])}
     target = Target("http://one:8080/v1", [], MODEL, engine_url="http://one:8000")
-    assert engine_of(environ, target)["name"] == "b"
-    assert engine_of({}, target)["name"] == MODEL
+    assert [each["name"] for each in engines_of(environ, target)] == ["b", "a", "c"]
+    assert [each["name"] for each in engines_of({}, target)] == [MODEL]
     with pytest.raises(AuditError, match="none of the 3 engines"):
-        engine_of(environ, replace(target, engine_url="http://one:80"))
+        engines_of(environ, replace(target, engine_url="http://one:80"))
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import json
 import socket
 import subprocess
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,6 +21,8 @@ from saltwall_security.recording import Recorded, Recorder
 from saltwall_security.target import Target, Tenant
 
 START_S = 60.0
+TRIES = 8
+"""Requests, of which one goes to the engine that is listened to, where there are several."""
 POLL_S = 0.05
 _TICKET_FIELD, SEAL_HEADER = "cache_salt", "x-saltwall-seal"
 
@@ -33,12 +35,14 @@ class Spied:
         target: the same platform through it.
         engine_name: what the gateway calls the engine.
         keys_file: that engine's keys, if they are on this machine.
+        tries: how often a request is sent until one goes to that engine.
     """
 
     target: Target
     engine_name: str
     keys_file: Path
     recorder: Recorder = field(repr=False)
+    tries: int = 1
 
     async def capture(self, tenant: Tenant, prompt: str, **fields: Any) -> Recorded:
         """As `record`, but the engine never sees it: the request is still to be used."""
@@ -59,19 +63,20 @@ class Spied:
     async def _sent(
         self, tenant: Tenant, prompt: str, fields: Mapping[str, Any], *, served: bool = False
     ) -> Recorded:
-        before = len(self.recorder.requests)
-        client = Client(self.target, tenant)
-        try:
-            answer = await client.complete(prompt, **fields)
-        except httpx.HTTPError as error:
-            raise AuditError(f"the second gateway broke off: {type(error).__name__}") from None
-        finally:
-            await client.close()
-        if served and not answer.ok:
-            raise AuditError(f"the second gateway answered {answer.status} to {tenant.name}")
-        for request in reversed(self.recorder.requests[before:]):
-            if request.method == "POST" and request.header(SEAL_HEADER) and ticket_of(request):
-                return request
+        for _ in range(self.tries):
+            before = len(self.recorder.requests)
+            client = Client(self.target, tenant)
+            try:
+                answer = await client.complete(prompt, **fields)
+            except httpx.HTTPError as error:
+                raise AuditError(f"the second gateway broke off: {type(error).__name__}") from None
+            finally:
+                await client.close()
+            if served and not answer.ok:
+                raise AuditError(f"the second gateway answered {answer.status} to {tenant.name}")
+            for request in reversed(self.recorder.requests[before:]):
+                if request.method == "POST" and request.header(SEAL_HEADER) and ticket_of(request):
+                    return request
         raise AuditError("the gateway sends the engine neither ticket nor seal")
 
 
@@ -93,14 +98,15 @@ async def spied_gateway(target: Target, operator: CommandLine) -> AsyncIterator[
     """
     port, admin_port = _free_ports(2)
     with Recorder(target.engine_url or "") as recorder:
-        engine = engine_of(operator.environ, target)
+        # It knows them all: it would take a new salt for known that the others have not heard of.
+        engine, *others = engines_of(operator.environ, target)
         environ = {
             **operator.environ,
             "SALTWALL_HOST": "127.0.0.1",
             "SALTWALL_PORT": str(port),
             "SALTWALL_ADMIN_HOST": "127.0.0.1",
             "SALTWALL_ADMIN_PORT": str(admin_port),
-            "SALTWALL_ENGINES": json.dumps([{**engine, "url": recorder.url}]),
+            "SALTWALL_ENGINES": json.dumps([{**engine, "url": recorder.url}, *others]),
         }
         process = _start([*operator.argv, "gateway"], environ)
         try:
@@ -110,6 +116,7 @@ async def spied_gateway(target: Target, operator: CommandLine) -> AsyncIterator[
                 str(engine["name"]),
                 _keys_directory(operator.environ) / f"engine-{engine['name']}.json",
                 recorder,
+                TRIES if others else 1,
             )
         finally:
             process.terminate()
@@ -147,22 +154,21 @@ async def _ready(process: subprocess.Popen[bytes], url: str) -> None:
     raise AuditError(f"a second gateway was not ready after {START_S:.0f} s")
 
 
-def engine_of(environ: Mapping[str, str], target: Target) -> Mapping[str, Any]:
-    """The engine as the operator's gateway knows it; by default, called as the model is.
+def engines_of(environ: Mapping[str, str], target: Target) -> Sequence[Mapping[str, Any]]:
+    """Those that the operator's gateway knows, the target's first; by default, called as the model.
 
     Raises:
-        AuditError: it is none of several.
+        AuditError: the target's is none of several.
     """
     try:
         engines = [each for each in json.loads(environ["SALTWALL_ENGINES"]) if each["name"]]
     except (KeyError, ValueError, TypeError):
         engines = []
     wanted = _address(str(target.engine_url))
-    matching = [each for each in engines if _address(str(each.get("url", ""))) == wanted]
-    if len(engines) > 1 and not matching:
+    engines.sort(key=lambda each: _address(str(each.get("url", ""))) != wanted)
+    if len(engines) > 1 and _address(str(engines[0].get("url", ""))) != wanted:
         raise AuditError(f"none of the {len(engines)} engines that the operator has is that one")
-    found: Mapping[str, Any] = next(iter(matching or engines), {"name": target.model})
-    return found
+    return engines or [{"name": target.model}]
 
 
 def _address(url: str) -> tuple[str | None, int]:
