@@ -102,7 +102,7 @@ class Session:
         if sound is None:
             self._say(f"{suite.name}: without any defect")
             sound = self._sound[suite.name] = await examine(suite, None)
-            if failed := sound.ids(Verdict.FAILED):
+            if failed := sound.ids(Verdict.FAILED, deciding=True):
                 self.unusable[suite.name] = failed
         if suite.name in self.unusable:
             return

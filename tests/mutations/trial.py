@@ -32,12 +32,21 @@ class Outcome:
     checks: Mapping[str, Check]
     seconds: float
 
-    def ids(self, *verdicts: Verdict, guarantee: str | None = None) -> list[str]:
-        """The checks that ended in one of these verdicts; of one guarantee, or of all."""
+    def ids(
+        self, *verdicts: Verdict, guarantee: str | None = None, deciding: bool = False
+    ) -> list[str]:
+        """The checks that ended in one of these verdicts.
+
+        Args:
+            guarantee: those of this one; None for all.
+            deciding: only those that are about any guarantee.
+        """
         return [
             check.id
             for check in self.checks.values()
-            if check.verdict in verdicts and guarantee in (None, check.guarantee)
+            if check.verdict in verdicts
+            and guarantee in (None, check.guarantee)
+            and not (deciding and check.guarantee is None)
         ]
 
 

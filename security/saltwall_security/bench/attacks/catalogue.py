@@ -6,7 +6,7 @@ from typing import Final
 
 from saltwall_security.bench.attacks.accounting import accounting
 from saltwall_security.bench.attacks.admission import generation, revocation, ticket
-from saltwall_security.bench.attacks.fairness import head_of_line, starvation
+from saltwall_security.bench.attacks.fairness import head_of_line, long_steps, starvation
 from saltwall_security.bench.attacks.identity import label, ownership, salt
 from saltwall_security.bench.attacks.reserves import ceiling, flood, own_idle, preemption
 from saltwall_security.bench.attacks.strictness import strict
@@ -72,6 +72,12 @@ CATALOGUE: Final[Mapping[str, Entry]] = {
         "G6",
         "A tenant within its reserve is served in a few steps, whatever of others' waits or runs",
         _TURNS,
+    ),
+    "steps": Entry(
+        long_steps,
+        "G6",
+        "Between two tokens of a tenant's, others' prompts are computed a bounded part at a time",
+        "Bound the prompt tokens of a step while more than one tenant has work.",
     ),
     "strict": Entry(
         strict,

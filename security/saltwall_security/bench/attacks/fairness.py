@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from statistics import median
 from typing import NamedTuple
 
 from saltwall_security.bench.bench import Bench
@@ -15,6 +16,8 @@ BLOCKED_STEPS = 3
 """Steps that a request may wait for which there is everything that it needs."""
 PATIENCE = 6
 """Steps that a request within its tenant's reserve may wait, while room is reclaimed for it."""
+SLOWER = 12.0
+"""How many times longer a step may take while others' prompts are computed than without them."""
 _MOST = 60
 
 
@@ -98,6 +101,35 @@ def starvation(bench: Bench, rng: random.Random, asynchronous: bool) -> Sighting
         + ", ".join(f"{wait.steps} steps with the {what} full" for what, wait in waits.items()),
         {f"longest_wait_{what}_steps": wait.steps for what, wait in waits.items()},
         control=None if all(wait.staged for wait in waits.values()) else False,
+    )
+
+
+def long_steps(bench: Bench, rng: random.Random, asynchronous: bool) -> Sighting:
+    """A victim generates, while others' long prompts are computed: what do its steps take then?"""
+    prompts = Prompts(rng)
+    engine = bench.engine(blocks=400, slots=8, step_tokens=2048, asynchronous=asynchronous)
+    victim = engine.submit(VICTIM, prompts.fresh(2), 200)
+
+    def steps(count: int, flood: bool) -> float:
+        """Seconds that such a step takes, typically."""
+        taken = []
+        for _ in range(count):
+            for tenant in OTHERS if flood and len(engine.scheduler.waiting) < 4 else ():
+                engine.submit(tenant, prompts.fresh(40))
+            before = bench.clock.now
+            engine.step()
+            taken.append(bench.clock.now - before)
+        return median(taken)
+
+    steps(4, flood=False)
+    alone = steps(10, flood=False)
+    steps(30, flood=True)
+    beside = steps(40, flood=True)
+    return Sighting(
+        beside > SLOWER * alone,
+        f"made a step take {1000 * beside:.0f} ms instead of {1000 * alone:.0f} ms",
+        {"step_alone_s": alone, "step_beside_prompts_s": beside},
+        control=None if isinstance(victim, Job) and engine.alive(victim) else False,
     )
 
 

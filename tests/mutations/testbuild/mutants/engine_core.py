@@ -104,8 +104,8 @@ def _(original: Any, scheduler: Any, *args: Any, **kwargs: Any) -> Any:
 STEP_BOUND_OFF = Mutant(
     "step-bound-off",
     "A step computes as many prompt tokens as it can, whoever waits for it to end.",
-    Where.CORE,
-    "eviction",
+    Where.SCHEDULER,
+    "scheduler",
     "G6",
 )
 
