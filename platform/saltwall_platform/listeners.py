@@ -54,6 +54,8 @@ class Listener(uvicorn.Server):
                 f"cannot listen on {host}, port {port}: {error.strerror or error};"
                 f" set {setting} to another port, or stop what uses it"
             ) from None
+        # asyncio does this for sockets that say that they are TCP; ours does not.
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for option, value in (("TCP_KEEPIDLE", PROBE_S), ("TCP_USER_TIMEOUT", UNTAKEN_MS)):
             if hasattr(socket, option):  # Linux; connections inherit them
