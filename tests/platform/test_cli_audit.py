@@ -130,6 +130,8 @@ def test_a_seed_repeats_a_run(saltwall: CommandLine, apart: WordCache, keys: str
         (["--json", "--keys", "a=secret"], "saltwall --json --keys a=... --seed s"),
         (["--keys", "a=@f", "--keys", "k.json"], "saltwall --keys a=@f --keys k.json --seed s"),
         (["--seed", "old", "--json", "--seed=older"], "saltwall --json --seed s"),
+        (["--operator", "env PW=x saltwall"], "saltwall --operator 'env ...' --seed s"),
+        (["--operator=saltwall"], "saltwall --operator=saltwall --seed s"),
     ],
 )
 def test_the_command_that_repeats_a_run_has_the_seed_and_no_key(
@@ -151,6 +153,32 @@ def test_keys_come_from_files_and_variables(
     assert "process list" not in result.err
     literal = ("--keys", f"a={KEYS['a']}", "--keys", "b=env:KEY_OF_B")
     assert "the key of a shows" in saltwall("audit", "run", "--target", apart.url, *literal).err
+
+
+@pytest.mark.parametrize("typed", ["sk-{}", "a={}", "sk-{}==", "{}.{}", "sk/{}"])
+def test_a_key_that_is_no_file_is_not_printed(saltwall: CommandLine, typed: str) -> None:
+    """Its NAME= was forgotten, or it is too long for a file's name."""
+    key = "k" * 300
+    given = ("--keys", typed.format(key, key))
+    result = saltwall("audit", "run", "--target", "http://127.0.0.1:9/v1", *given)
+    assert result.code == 2
+    assert key not in result.out + result.err
+
+
+def test_passwords_in_urls_are_in_nothing_that_is_written_or_printed(
+    saltwall: CommandLine, leaky: WordCache, tmp_path: Path
+) -> None:
+    """Of the target and of its baseline, whether it answers or not."""
+    target = leaky.url.replace("://", "://spy:pa55-w0rd@")
+    nobody = "http://spy:pa55-w0rd@127.0.0.1:9/v1"
+    given = ("--target", target, "--keys", "none", "--baseline", nobody)
+    result = saltwall("audit", "run", *given, "--engine", nobody)
+    assert "does not answer" in result.err
+    written = [path.read_text() for path in (tmp_path / "saltwall-audit").iterdir()]
+    again = saltwall("audit", "run", "--target", nobody, "--keys", "none")
+    assert again.code == 2
+    for text in (*written, result.out, result.err, again.err):
+        assert "pa55-w0rd" not in text
 
 
 def test_salts_can_be_all_that_tells_tenants_apart(saltwall: CommandLine, tmp_path: Path) -> None:

@@ -39,19 +39,21 @@ class Form(StrEnum):
 def answerable() -> Iterator[None]:
     """Whatever goes wrong inside ends with exit code 2, in one line where it is expected."""
     from saltwall_security.errors import AuditError
+    from saltwall_security.report.redaction import Redaction
 
     try:
         yield
     except AuditError as error:
-        print(f"saltwall: {error}", file=sys.stderr)
+        said = f"saltwall: {error}"
     except EXPECTED as error:
-        print(f"saltwall: {explain(error, session.schema_is_old)}", file=sys.stderr)
+        said = f"saltwall: {explain(error, session.schema_is_old)}"
     except (typer.Exit, typer.BadParameter):
         raise
     except Exception:
-        traceback.print_exc()
+        said = traceback.format_exc().rstrip()
     else:
         return
+    print(Redaction(())(said), file=sys.stderr)
     raise typer.Exit(UNKNOWN)
 
 

@@ -45,11 +45,14 @@ def _read(given: str) -> list[Tenant]:
         return [Tenant(name) for name in _PAIR]
     if given == SALTED:
         return [Tenant(name, cache_salt=secrets.token_urlsafe(32)) for name in _PAIR]
-    name, equals, value = given.partition("=")
-    if not equals or Path(given).is_file():
+    if os.path.exists(given):  # without an error where a key is too long for a name
         return _from_file(Path(given))
-    if not name:
-        raise CliError(f"--keys {without_keys(given)}: put the tenant's name before the =")
+    name, _, value = given.partition("=")
+    if not name or not value.strip("="):
+        raise CliError(
+            f"--keys {_file_name(given)}: there is no such file; or write NAME=@FILE, "
+            "NAME=env:VARIABLE, none, or salts"
+        )
     return [Tenant(name, _key(name, value))]
 
 
@@ -72,16 +75,17 @@ def _key(name: str, value: str) -> str:
     return key
 
 
+def _file_name(given: str) -> str:
+    """What was given if it is the name of a key file; otherwise it may be a key."""
+    return given if given.endswith(".json") else "..."
+
+
 def _from_file(path: Path) -> list[Tenant]:
     try:
         document = json.loads(path.read_text())
         if not isinstance(document, dict) or not document:
             raise ValueError
         return [_tenant(name, entry) for name, entry in document.items()]
-    except FileNotFoundError:
-        raise CliError(
-            f"--keys {path}: there is no such file; or write NAME=@FILE, none, or salts"
-        ) from None
     except (ValueError, TypeError):
         raise CliError(
             f'{path} is not a key file: it holds {{"name": "key"}}, or '

@@ -5,6 +5,8 @@ import sys
 import time
 from typing import Final, TextIO
 
+from saltwall_security.report.redaction import Redaction
+
 QUIET_S: Final = 10.0
 BAR: Final = 20
 
@@ -43,7 +45,7 @@ class AuditProgress:
     def note(self, text: str) -> None:
         """Something that is not part of a run; its line stays."""
         self.clear()
-        print(text, file=self._stream, flush=True)
+        print(Redaction(())(text), file=self._stream, flush=True)
 
     def clear(self) -> None:
         """Takes the changing line away."""

@@ -6,11 +6,12 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Final
 
 from saltwall_platform.cli import audit_keys, audit_target
 from saltwall_platform.cli.audit_progress import AuditProgress
@@ -104,19 +105,34 @@ def _baseline(plan: Plan, progress: AuditProgress) -> Iterator[Target]:
 
 
 def command(arguments: Sequence[str], seed: str) -> str:
-    """The command that repeats a run, from what was typed: with the seed, without keys."""
+    """The command that repeats a run, from what was typed: with the seed, without keys.
+
+    Passwords in URLs are still in it.
+    """
     words = ["saltwall"]
     value_of = ""
     for argument in arguments:
         option, equals, value = argument.partition("=")
-        if value_of == "--keys":
-            words.append(audit_keys.without_keys(argument))
-        elif option == "--keys" and equals:
-            words.append(f"--keys={audit_keys.without_keys(value)}")
+        if value_of in _SHOWN:
+            words.append(_SHOWN[value_of](argument))
+        elif option in _SHOWN and equals:
+            words.append(f"{option}={_SHOWN[option](value)}")
         elif value_of != "--seed" and option != "--seed":
             words.append(argument)
         value_of = option if option.startswith("--") and not equals else ""
     return shlex.join([*words, "--seed", seed])
+
+
+def _first_word(command: str) -> str:
+    first, space, _ = command.strip().partition(" ")
+    return f"{first} ..." if space else first
+
+
+_SHOWN: Final[Mapping[str, Callable[[str], str]]] = {
+    "--keys": audit_keys.without_keys,
+    "--operator": _first_word,
+}
+"""What may be seen of the values of options that may hold a secret."""
 
 
 def prepared(directory: Path) -> Path:

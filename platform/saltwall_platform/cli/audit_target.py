@@ -124,7 +124,7 @@ def named(url: str) -> str:
 def _elsewhere(given: Given) -> Target:
     url = str(given.target)
     if urlsplit(url).scheme not in ("http", "https"):
-        raise CliError(f"--target {url}: give a URL such as https://llm.example/v1, or `stock`")
+        raise CliError("--target: give a URL such as https://llm.example/v1, or `stock`")
     return Target(url.rstrip("/"), [], engine_url=given.engine, label=named(url))
 
 

@@ -20,7 +20,7 @@ from saltwall_security.report.document import (
     Value,
 )
 from saltwall_security.report.machine import machine
-from saltwall_security.report.redaction import Redaction
+from saltwall_security.report.redaction import Redaction, passwords
 from saltwall_security.run import SuiteResult
 from saltwall_security.target import Target
 
@@ -52,9 +52,11 @@ def report(
     how: Circumstances,
     baseline: Report | None = None,
 ) -> Report:
-    """The document of a run on `target`; the tenants' keys and salts are not in it."""
+    """The document of a run on `target`; no key, salt or password that was given is in it."""
     secrets = [secret for t in target.tenants for secret in (t.key, t.cache_salt)]
-    clean = _Cleaner(Redaction([*secrets, target.control_secret]))
+    secrets += [target.control_secret]
+    secrets += passwords((target.url, target.engine_url, target.admin_url))
+    clean = _Cleaner(Redaction(secrets))
     suites = [clean.suite(result) for result in results]
     return Report(
         format=FORMAT,

@@ -68,6 +68,7 @@ SAID = (
     "sw_live_0123456789ab_0123456789abcdefghijABCDEFGHIJ0123456789abc012345",
     f"sw1.{'A' * 114}",
     "authorization: Bearer control-secret-of-the-engine",
+    "postgresql+psycopg://saltwall:pass/w@rd@db.internal/saltwall",
 )
 
 
@@ -92,4 +93,8 @@ def test_no_key_salt_ticket_or_token_is_written(said: str) -> None:
 
 def test_the_password_in_a_url_is_not_written() -> None:
     """The rest of the URL is."""
-    assert made().target.url == "http://127.0.0.1:9/v1"
+    how = replace(HOW, command=f"saltwall audit run --target {TARGET.url}")
+    found = report(TARGET, [suite("timing", replace(CHECK, seen="password"))], how)
+    assert found.target.url == "http://127.0.0.1:9/v1"
+    assert "127.0.0.1:9/v1" in found.command
+    assert "password" not in found.json_text()
