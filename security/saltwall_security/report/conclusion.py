@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from saltwall_security.check import Verdict, worst
-from saltwall_security.guarantees import GUARANTEES
+from saltwall_security.guarantees import ESSENTIAL, GUARANTEES
 from saltwall_security.report.document import CheckEntry, Conclusion, GuaranteeEntry, SuiteEntry
 
 
@@ -17,10 +17,18 @@ def suite_verdict(checks: Sequence[CheckEntry]) -> Verdict:
 def guarantees(suites: Sequence[SuiteEntry]) -> list[GuaranteeEntry]:
     """Every guarantee, also those that nothing was about."""
     entries = []
+    tested = {c.id for suite in suites for c in suite.checks if c.verdict is not Verdict.NOT_TESTED}
     for name, claim in GUARANTEES.items():
         found = [c.verdict for suite in suites for c in suite.checks if c.guarantee == name]
-        counts = {verdict: count for verdict, count in Counter(found).items() if count}
-        entries.append(GuaranteeEntry(id=name, claim=claim, verdict=worst(found), counts=counts))
+        entries.append(
+            GuaranteeEntry(
+                id=name,
+                claim=claim,
+                verdict=worst(found),
+                counts=dict(Counter(found)),
+                untested=tuple(c for c in ESSENTIAL.get(name, ()) if c not in tested),
+            )
+        )
     return entries
 
 
@@ -31,7 +39,8 @@ def conclude(suites: Sequence[SuiteEntry], asked: Sequence[str]) -> Conclusion:
         asked: the suites that were chosen by name: each must have been tested.
     """
     by_verdict: dict[Verdict, list[str]] = {}
-    for entry in guarantees(suites):
+    entries = guarantees(suites)
+    for entry in entries:
         by_verdict.setdefault(entry.verdict, []).append(entry.id)
     if failed := by_verdict.get(Verdict.FAILED):
         return _could(Verdict.FAILED, 1, f"{_names(failed)} failed")
@@ -44,7 +53,9 @@ def conclude(suites: Sequence[SuiteEntry], asked: Sequence[str]) -> Conclusion:
     held = by_verdict.get(Verdict.HELD)
     if not held:
         return _could(Verdict.INCONCLUSIVE, 2, "nothing was tested")
-    return _could(Verdict.HELD, 0, f"all that was tested held: {_names(held)}")
+    because = f"all that was tested held: {_names(held)}"
+    in_part = [entry.id for entry in entries if entry.in_part]
+    return _could(Verdict.HELD, 0, because + (f", {_names(in_part)} in part" if in_part else ""))
 
 
 def _could(verdict: Verdict, code: int, because: str) -> Conclusion:

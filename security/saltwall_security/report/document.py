@@ -62,12 +62,26 @@ class SuiteEntry(Entry):
 
 
 class GuaranteeEntry(Entry):
-    """One guarantee's verdict over all suites, and how many checks ended in which way."""
+    """One guarantee's verdict over all suites, and how many checks ended in which way.
+
+    `untested` are the checks of its parts that were not tested: without them it holds in part.
+    """
 
     id: str
     claim: str
     verdict: Verdict
     counts: dict[Verdict, int]
+    untested: tuple[str, ...] = ()
+
+    @property
+    def in_part(self) -> bool:
+        """Whether it held, as far as it was tested, and that was not all of it."""
+        return self.verdict is Verdict.HELD and bool(self.untested)
+
+    @property
+    def outcome(self) -> str:
+        """The verdict as people read it."""
+        return f"{self.verdict} in part" if self.in_part else self.verdict
 
 
 class Conclusion(Entry):

@@ -47,7 +47,7 @@ def sarif(report: Report) -> str:
         ],
         "properties": {
             "conclusion": report.conclusion.because,
-            "guarantees": {entry.id: entry.verdict for entry in report.guarantees},
+            "guarantees": {entry.id: entry.outcome for entry in report.guarantees},
             "seed": report.seed,
         },
     }

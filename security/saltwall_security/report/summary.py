@@ -32,6 +32,9 @@ def _lines(report: Report) -> Iterator[str]:
                 yield f"  {check.advice}"
     yield ""
     yield f"{headline(report)}. {tested(report)}"
+    for entry in report.guarantees:
+        if entry.in_part:
+            yield f"{entry.id} held in part: not tested {', '.join(entry.untested)}."
     if report.conclusion.verdict is not Verdict.HELD:
         yield f"Exit code {report.conclusion.exit_code}: {report.conclusion.because}."
 
@@ -42,9 +45,9 @@ def _rows(report: Report) -> list[list[str]]:
     if baseline is not None:
         rows[0].append(baseline.target.label.upper())
     for index, entry in enumerate(report.guarantees):
-        rows.append([entry.id, entry.claim, entry.verdict])
+        rows.append([entry.id, entry.claim, entry.outcome])
         if baseline is not None:
-            rows[-1].append(baseline.guarantees[index].verdict)
+            rows[-1].append(baseline.guarantees[index].outcome)
     return rows
 
 

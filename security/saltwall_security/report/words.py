@@ -23,23 +23,27 @@ def headline(report: Report) -> str:
         return f"{failed} guarantee{'s' if failed > 1 else ''} failed"
     if report.conclusion.exit_code:
         return "Could not tell"
-    return "All that was tested held"
+    in_part = [entry.id for entry in report.guarantees if entry.in_part]
+    return "All that was tested held" + (f", {', '.join(in_part)} in part" if in_part else "")
 
 
 def tested(report: Report) -> str:
     """How much of everything the conclusion is about."""
     missing = [entry.id for entry in report.guarantees if entry.verdict is Verdict.NOT_TESTED]
+    in_part = [entry.id for entry in report.guarantees if entry.in_part]
+    only = f", only in part {', '.join(in_part)}" if in_part else ""
     total = len(report.guarantees)
     if not missing:
-        return f"All {total} guarantees were tested."
+        return f"All {total} guarantees were tested{only}."
     count = total - len(missing)
     was = "was" if count == 1 else "were"
-    return f"{count} of {total} guarantees {was} tested, not {', '.join(missing)}."
+    return f"{count} of {total} guarantees {was} tested{only}, not {', '.join(missing)}."
 
 
 def made(entry: GuaranteeEntry) -> str:
-    """How many of a guarantee's checks ended in which way."""
-    return ", ".join(f"{entry.counts[v]} {v}" for v in Verdict if v in entry.counts)
+    """How many of a guarantee's checks ended in which way, and which are missing."""
+    counts = ", ".join(f"{entry.counts[v]} {v}" for v in Verdict if v in entry.counts)
+    return counts + (f"; without {', '.join(entry.untested)}" if entry.in_part else "")
 
 
 def number(value: Value) -> str:

@@ -1,10 +1,14 @@
 """What a run amounts to: 0 all that was tested held, 1 a guarantee failed, 2 could not tell."""
 
+from collections.abc import Sequence
+
 import pytest
 from made_reports import CHECK, ended, made, suite
 
-from saltwall_security.check import Verdict
-from saltwall_security.guarantees import GUARANTEES
+from saltwall_security.check import Check, Verdict
+from saltwall_security.guarantees import ESSENTIAL, GUARANTEES
+from saltwall_security.report.page import page
+from saltwall_security.report.summary import summary
 
 
 def test_all_that_was_tested_held_is_0() -> None:
@@ -67,3 +71,31 @@ def test_every_guarantee_is_there_with_the_worst_verdict() -> None:
     assert entries["G2"].verdict is Verdict.FAILED
     assert entries["G2"].counts == {Verdict.HELD: 1, Verdict.FAILED: 1}
     assert {e.verdict for name, e in entries.items() if name != "G2"} == {Verdict.NOT_TESTED}
+
+
+STRANGERS = ended(Verdict.NOT_TESTED, "G7", "ticket/strangers")
+KEYS = ended(Verdict.HELD, "G7", "keys/timing")
+WHOLE = tuple(ended(Verdict.HELD, "G7", check) for check in ESSENTIAL["G7"])
+
+
+@pytest.mark.parametrize("checks", [(KEYS,), (KEYS, STRANGERS), (KEYS, *WHOLE[1:])], ids=len)
+def test_a_guarantee_without_its_essential_checks_has_held_in_part(checks: Sequence[Check]) -> None:
+    """Every form says so; it is all that was tested, so that the exit code is 0."""
+    report = made(suite("keys", *checks))
+    assert report.conclusion.exit_code == 0
+    assert report.conclusion.because.endswith("G7, G7 in part")
+    entry = next(entry for entry in report.guarantees if entry.id == "G7")
+    assert (entry.verdict, entry.outcome) == (Verdict.HELD, "held in part")
+    assert "ticket/strangers" in entry.untested
+    text = summary(report)
+    assert "All that was tested held, G7 in part. 1 of 12 guarantees was tested, only in" in text
+    assert "G7 held in part: not tested ticket/strangers" in text
+    assert "without ticket/strangers" in page(report)
+    assert '"untested":["ticket/strangers"' in report.model_dump_json()
+
+
+def test_a_guarantee_with_its_essential_checks_has_held() -> None:
+    """Whatever else was not tested; and one that failed has not failed in part."""
+    others = (KEYS, ended(Verdict.NOT_TESTED, "G7", "keys/models"))
+    assert "in part" not in summary(made(suite("ticket", *others, *WHOLE)))
+    assert "in part" not in summary(made(suite("keys", ended(Verdict.FAILED, "G7", "keys/x"))))
