@@ -17,7 +17,14 @@ VERDICTS = {0: "whole", 1: "tampered", 2: "unproven"}
 NO_ENGINE = '[{"name": "demo", "url": "http://127.0.0.1:9"}]'
 """For `SALTWALL_ENGINES`: nothing listens there."""
 _NUMBER = re.compile(r"/\d+$")
+KILLED = 128
+"""From this exit code on a signal has ended the command, or `ssh` does not know."""
+GONE = "there is no tenant"
 _SECRET = re.compile(r"\bsw_\w+|[A-Za-z0-9_\-]{40,}")
+
+
+class Declined(AuditError):
+    """The command ended by itself, and did nothing; the message is its own."""
 
 
 class CommandLine:
@@ -37,28 +44,34 @@ class CommandLine:
 
     def create_tenant(self, name: str) -> Tenant:
         """A new tenant with a key."""
-        made = self._json("tenant", "create", name)
-        tenant = Tenant(str(made["name"]), id=str(made["id"]))
-        self._created[_named(tenant)] = tenant
+        self._created[name] = Tenant(name)  # a command that is killed may have done it
+        try:
+            made = self._json("tenant", "create", name)
+        except Declined:
+            del self._created[name]  # somebody else's may be called so
+            raise
+        tenant = Tenant(name, id=str(made["id"]))
+        self._created[name] = tenant
         _, key = self.create_key(tenant)
         return Tenant(tenant.name, key, id=tenant.id)
 
     def delete_tenant(self, tenant: Tenant) -> None:
         """Deletes it with all that it has."""
         self._run("tenant", "delete", _named(tenant), "--yes")
-        self._created.pop(_named(tenant), None)
+        self._created.pop(tenant.name, None)
 
     def delete_leftovers(self) -> list[str]:
         """Deletes the tenants that it has created and nobody has deleted; what could not be done.
 
-        For the end of a run, however it ended.
+        For the end of a run, however it ended, also while a command created or deleted one.
         """
         problems = []
         for tenant in list(self._created.values()):
             try:
                 self.delete_tenant(tenant)
             except AuditError as error:
-                problems.append(f"tenant {tenant.name} is left behind: {error}")
+                if GONE not in str(error):
+                    problems.append(f"tenant {tenant.name} is left behind: {error}")
         return problems
 
     def create_key(self, tenant: Tenant, expires_s: float | None = None) -> tuple[str, str]:
@@ -196,9 +209,8 @@ class CommandLine:
     def _run(self, *arguments: str, **environ: str) -> str:
         done = self._done(*arguments, **environ)
         if done.returncode:
-            raise AuditError(
-                f"{described(arguments)}: {_last_line(done.stderr) or done.returncode}"
-            )
+            kind = Declined if 0 < done.returncode < KILLED else AuditError
+            raise kind(f"{described(arguments)}: {_last_line(done.stderr) or done.returncode}")
         return done.stdout
 
     def _done(self, *arguments: str, **environ: str) -> "subprocess.CompletedProcess[str]":

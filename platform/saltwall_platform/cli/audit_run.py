@@ -3,7 +3,6 @@
 import asyncio
 import shlex
 import shutil
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from saltwall_platform.cli import audit_keys, audit_target
+from saltwall_platform.cli import audit_keys, audit_signals, audit_target
 from saltwall_platform.cli.audit_progress import AuditProgress
 from saltwall_platform.cli.audit_target import Given
 from saltwall_platform.cli.errors import EXPECTED, CliError
@@ -56,7 +55,7 @@ def audit(plan: Plan) -> Report:
         raise CliError("the target is stock vLLM already: leave --baseline away")
     if audit_target.STOCK in (plan.baseline, plan.given.target):
         stock_vllm.check()
-    with _interruptible():
+    with audit_signals.interruptible():
         try:
             with audit_target.opened(plan.given, progress.note) as target:
                 attacked = asyncio.run(_attack(plan, target))
@@ -141,21 +140,3 @@ def prepared(directory: Path) -> Path:
     if shutil.disk_usage(directory).free < 1 << 20:
         raise CliError(f"the disk is full at {directory}: free some, or name another with --out")
     return directory
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """SIGTERM and SIGHUP end a run as Ctrl-C does: what it has created is deleted."""
-
-    def interrupt(signum: int, frame: object) -> None:
-        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a script's background
-            raise KeyboardInterrupt
-        signal.raise_signal(signal.SIGINT)
-
-    wanted = (signal.SIGTERM, signal.SIGHUP)
-    before = {signum: signal.signal(signum, interrupt) for signum in wanted}
-    try:
-        yield
-    finally:
-        for signum, handler in before.items():
-            signal.signal(signum, handler)

@@ -4,7 +4,6 @@ import importlib.util
 import os
 import secrets
 import shlex
-import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -13,7 +12,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from saltwall_platform.cli import audit_keys, session
+from saltwall_platform.cli import audit_keys, audit_signals, session
 from saltwall_platform.cli.errors import CliError
 from saltwall_platform.cli.prepared import PreparedCommandLine
 from saltwall_platform.settings import Engine, Settings
@@ -96,7 +95,7 @@ def opened(given: Given, note: Note) -> Iterator[Target]:
             tenants = _created(operator)
         yield replace(target, tenants=tenants, operator=operator)
     finally:
-        with _undisturbed():
+        with audit_signals.undisturbed():
             for problem in operator.delete_leftovers():
                 note(f"saltwall: {problem}")
 
@@ -193,13 +192,3 @@ def _pid(home: Path) -> int | None:
 def _created(operator: CommandLine) -> list[Tenant]:
     run = secrets.token_hex(3)
     return [operator.create_tenant(f"audit-{run}-{letter}") for letter in LETTERS]
-
-
-@contextmanager
-def _undisturbed() -> Iterator[None]:
-    """A second Ctrl-C must not leave tenants behind; neither we nor the commands hear it."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
