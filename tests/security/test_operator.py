@@ -3,7 +3,9 @@
 import json
 import os
 import shutil
+import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -135,6 +137,44 @@ def test_a_command_that_hangs_is_ended(
         monkeypatch.setattr(module, "TIMEOUT_S", 0.01)
     with pytest.raises(AuditError, match="`saltwall tenant suspend` has not ended"):
         operator.suspend(tenant)
+
+
+class Killed(CommandLine):
+    """Commands that create something are killed once they have done it; others decline."""
+
+    def _done(self, *arguments: str, **environ: str) -> "subprocess.CompletedProcess[str]":
+        done = super()._done(*arguments, **environ)
+        if "create" in arguments and not done.returncode:
+            raise AuditError("killed")
+        return done
+
+
+def test_a_tenant_whose_creation_was_cut_off_is_deleted(
+    operator: CommandLine, tenant: Tenant
+) -> None:
+    """By its name; one that there was before is somebody else's, one that is gone no problem."""
+    killed = Killed([sys.executable, "-m", "saltwall_platform.cli"], operator.environ)
+    with pytest.raises(AuditError, match="killed"):
+        killed.create_tenant("half-made")
+    with pytest.raises(AuditError, match="exists; choose another name"):
+        killed.create_tenant(tenant.name)
+    assert "half-made" in operator.printed("tenant", "list")
+    assert killed.delete_leftovers() == []
+    said = operator.printed("tenant", "list")
+    assert ("half-made" in said, tenant.name in said) == (False, True)
+    with pytest.raises(AuditError, match="killed"):
+        killed.create_tenant("deleted-meanwhile")
+    operator.delete_tenant(Tenant("deleted-meanwhile"))
+    assert killed.delete_leftovers() == []
+
+
+def test_a_key_is_in_no_file(
+    operator: CommandLine, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even while its command runs: it would outlive an auditor that is killed."""
+    for name in ("mkdtemp", "mkstemp"):
+        monkeypatch.setattr(tempfile, name, None)
+    assert operator.create_key(tenant)[1].startswith("sw_live_")
 
 
 def test_forks_print_what_programs_print(operator: CommandLine) -> None:

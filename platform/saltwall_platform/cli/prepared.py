@@ -2,15 +2,19 @@
 
 import multiprocessing
 import os
+import signal
 import subprocess
 import sys
-import tempfile
+import time
 from collections.abc import Mapping, Sequence
+from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerContext
-from pathlib import Path
 
+from saltwall_platform.cli.audit_signals import ENDING
 from saltwall_security.errors import AuditError
 from saltwall_security.operator import TIMEOUT_S, CommandLine, described
+
+CHUNK = 1 << 16
 
 
 class PreparedCommandLine(CommandLine):
@@ -25,25 +29,57 @@ class PreparedCommandLine(CommandLine):
         self._context.set_forkserver_preload(["saltwall_platform.cli"])
 
     def _done(self, *arguments: str, **environ: str) -> "subprocess.CompletedProcess[str]":
-        with tempfile.TemporaryDirectory(prefix="saltwall-command-") as directory:
-            said = [Path(directory, name) for name in ("stdout", "stderr")]
-            given = (arguments, self.environ | environ, said)
-            process = self._context.Process(target=_command, args=given)
-            process.start()
-            process.join(TIMEOUT_S)
-            if process.exitcode is None:
+        pipes = [self._context.Pipe(duplex=False) for _ in ("stdout", "stderr")]
+        ignored = [signum for signum in ENDING if signal.getsignal(signum) is signal.SIG_IGN]
+        written = [end for _, end in pipes]
+        given = (arguments, self.environ | environ, written, ignored)
+        process = self._context.Process(target=_command, args=given)
+        process.start()
+        for end in written:
+            end.close()
+        until = time.monotonic() + TIMEOUT_S
+        try:
+            texts = _read([end for end, _ in pipes], until)
+            process.join(max(0.0, until - time.monotonic()))
+        finally:
+            for end, _ in pipes:
+                end.close()
+            late = process.exitcode is None
+            if late:  # or we were interrupted
                 process.kill()
                 process.join()
-                late = f"{described(arguments)} has not ended after {TIMEOUT_S:.0f} s"
-                raise AuditError(late)
-            texts = [path.read_text() if path.exists() else "" for path in said]
-        return subprocess.CompletedProcess(arguments, process.exitcode, *texts)
+        if late:
+            raise AuditError(f"{described(arguments)} has not ended after {TIMEOUT_S:.0f} s")
+        return subprocess.CompletedProcess(arguments, process.exitcode or 0, *texts)
 
 
-def _command(arguments: Sequence[str], environ: Mapping[str, str], said: Sequence[Path]) -> None:
+def _read(ends: Sequence[Connection], until: float) -> list[str]:
+    """All that is written to the pipes before a moment: a new key is among it, for no file."""
+    found = dict.fromkeys(ends, b"")
+    left = list(ends)
+    while left and (ready := wait(left, max(0.0, until - time.monotonic()))):
+        for end in left[:]:
+            if end in ready:
+                chunk = os.read(end.fileno(), CHUNK)
+                found[end] += chunk
+                if not chunk:
+                    left.remove(end)
+    return [content.decode(errors="replace") for content in found.values()]
+
+
+def _command(
+    arguments: Sequence[str],
+    environ: Mapping[str, str],
+    written: Sequence[Connection],
+    ignored: Sequence[signal.Signals],
+) -> None:
     """In the fork: as whoever starts the program sets it up."""
-    for stream, path in enumerate([Path(os.devnull), *said]):
-        os.dup2(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), stream)
+    for signum in ignored:
+        signal.signal(signum, signal.SIG_IGN)
+    os.dup2(os.open(os.devnull, os.O_RDWR), 0)
+    for stream, end in enumerate(written, start=1):
+        os.dup2(end.fileno(), stream)
+        end.close()
     os.environ.clear()
     os.environ.update(environ)
     sys.argv = ["saltwall", *arguments]
