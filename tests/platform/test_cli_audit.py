@@ -234,6 +234,13 @@ def test_what_cannot_be_run_is_2_and_says_why_in_one_line(
     assert said in line
 
 
+def test_a_file_to_search_that_is_not_there_is_refused(saltwall: CommandLine) -> None:
+    """What is never read must not count as searched."""
+    result = saltwall("audit", "run", "--files", "missing.log")
+    assert result.code == 2
+    assert "missing.log" in result.err
+
+
 def test_a_refused_key_is_named_by_its_tenant(saltwall: CommandLine, apart: WordCache) -> None:
     """Before anything is attacked."""
     given = ("--keys", "b=env:PATH", "--keys", "none")

@@ -136,6 +136,7 @@ def run(
         list[Path] | None,
         typer.Option(
             metavar="PATH",
+            exists=True,
             help="Logs and databases to search for secrets; may be repeated.",
             show_default=False,
         ),

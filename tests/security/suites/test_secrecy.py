@@ -78,6 +78,46 @@ async def test_a_log_without_a_trace_of_the_run_tells_nothing(tmp_path: Path) ->
     assert checks["logs"].verdict is Verdict.INCONCLUSIVE
 
 
+async def test_a_log_that_cannot_be_read_leaves_doubt(tmp_path: Path) -> None:
+    """It is named; what another one holds does not stand for it."""
+    (tmp_path / "other.log").symlink_to("/proc/self/mem")
+    checks = await audited(ChattyServer(tmp_path))
+    assert checks["logs"].verdict is Verdict.INCONCLUSIVE
+    assert "Not read, or not as a whole: other.log." in checks["logs"].seen
+
+
+async def test_of_a_very_large_log_the_rest_is_in_doubt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where only its end was searched."""
+    monkeypatch.setattr(places, "MOST_BYTES", 100)
+    checks = await audited(ChattyServer(tmp_path))
+    assert checks["logs"].verdict is Verdict.INCONCLUSIVE
+    assert "not as a whole: server.log" in checks["logs"].seen
+
+
+async def test_environments_that_cannot_be_read_leave_doubt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another user's command lines can be read, its environments cannot."""
+    genuine = Path.read_bytes
+
+    def read_bytes(path: Path) -> bytes:
+        if path.name == "environ":
+            raise PermissionError
+        return genuine(path)
+
+    monkeypatch.setattr(Path, "read_bytes", read_bytes)
+    argv = [sys.executable, "-c", "input()"]
+    engine = await asyncio.create_subprocess_exec(*argv, stdin=asyncio.subprocess.PIPE)
+    try:
+        checks = await audited(ChattyServer(tmp_path), engine_pid=engine.pid)
+    finally:
+        await engine.communicate(b"\n")
+    assert checks["processes"].verdict is Verdict.INCONCLUSIVE
+    assert f"process {engine.pid}'s environ" in checks["processes"].seen
+
+
 async def test_keys_in_the_environment_of_the_engine_are_found(tmp_path: Path) -> None:
     """And on its command line; the auditor's own environment is not looked at."""
     environ = {**os.environ, "TENANT_KEY": "key-of-one-0123456789abcdef"}
@@ -122,3 +162,10 @@ def test_the_secret_part_of_a_key_is_found_without_its_name() -> None:
     needles = Needles.of(Canaries(), [Tenant("acme", key)], {})
     assert needles.within(b"key " + b"p" * 12) == []
     assert needles.within(b"s" * 43) == ["the key of acme"]
+
+
+@pytest.mark.parametrize("key", ["dev", "EMPTY", "a_b_c_de"])
+def test_a_key_that_could_be_any_word_is_not_looked_for(key: str) -> None:
+    """Nor is an empty part of it."""
+    needles = Needles.of(Canaries(), [Tenant("acme", key)], {"a secret": "x"})
+    assert needles.within(b"a device is EMPTY, decoded, x") == []

@@ -22,9 +22,10 @@ from saltwall_security.suites.secrecy.canaries import (
 from saltwall_security.suites.secrecy.places import Found
 from saltwall_security.suites.secrecy.provoke import Received, provoke
 
+MOST_NAMED = 6
 CLAIMS = {
     "errors": "What one tenant sends is in no answer to another, and no answer repeats a key",
-    "logs": "No key, ticket, prompt or scope is in a log or trace",
+    "logs": "No key, ticket, prompt or scope is in the logs and traces that were given",
     "database": "No key, ticket, prompt or scope is in the database's files",
     "metrics": "No key, ticket, prompt or scope is in metrics or health reports",
     "commands": "No key or secret is in what operators' commands print",
@@ -122,11 +123,17 @@ def _searched(
     name: str, found: Iterable[Found], needles: Needles, marks: Collection[bytes]
 ) -> Check:
     leaks: set[str] = set()
-    marked, count, size = False, 0, 0
+    marked: list[str] = []
+    missed: list[str] = []
+    count, size = 0, 0
     for each in found:
-        count, size = count + 1, size + len(each.content)
-        leaks |= {f"{what} in {each.place}" for what in needles.within(each.content)}
-        marked |= each.fresh and any(mark in each.content for mark in marks)
+        content = each.content or b""
+        count, size = count + 1, size + len(content)
+        leaks |= {f"{what} in {each.place}" for what in needles.within(content)}
+        if each.content is None or not each.whole:
+            missed.append(each.place)
+        if each.fresh and any(mark in content for mark in marks):
+            marked.append(each.place)
     if not count:
         return Check(
             f"secrecy/{name}",
@@ -139,18 +146,24 @@ def _searched(
     return Check(
         f"secrecy/{name}",
         "G10",
-        judge(bool(leaks), marked),
+        judge(bool(leaks), bool(marked) and not missed),
         CLAIMS[name],
-        _said(leaks, f"{count} places ({size / 1e6:.1f} MB)"),
+        _said(leaks, f"{count} places ({size / 1e6:.1f} MB)", missed),
         {"places": count, "bytes": size, "secrets": len(needles.spellings), "spellings": spelled},
         "What may stand there, such as a tenant's name, was found in what was written during the "
-        f"run: {'yes' if marked else 'no'}.",
+        f"run: {_some(marked) if marked else 'nowhere'}.",
         advice=ADVICE.format(place=name),
     )
 
 
-def _said(leaks: Collection[str], where: str) -> str:
-    return f"Found: {'; '.join(sorted(leaks))}." if leaks else f"None of them is in {where}."
+def _said(leaks: Collection[str], where: str, missed: Sequence[str] = ()) -> str:
+    said = f"Found: {'; '.join(sorted(leaks))}." if leaks else f"None of them is in {where}."
+    return said + (f" Not read, or not as a whole: {_some(missed)}." if missed else "")
+
+
+def _some(names: Sequence[str]) -> str:
+    more = len(names) - MOST_NAMED
+    return ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 SUITE = Suite(

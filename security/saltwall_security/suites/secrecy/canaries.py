@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from saltwall_security.target import Tenant
 
 LETTERS = 20
+SHORTEST = 8
+"""Shorter keys could be any word of a text: they are not looked for."""
 IDS, LEAST_ID, MOST_ID = 6, 300, 5000
 """Token ids that every common vocabulary has; as many in a row come together only by design."""
 PROMPT, SCOPE, TOKEN_IDS = "a prompt", "a scope", "a prompt's token ids"
@@ -66,12 +68,10 @@ class Needles:
             TOKEN_IDS: _numbers(canaries.ids),
         }
         for tenant in tenants:
-            if tenant.key:
-                found[f"the key of {tenant.name}"] = spell(tenant.key) | spell(_secret(tenant.key))
-            if tenant.cache_salt:
-                found[f"the salt of {tenant.name}"] = spell(tenant.cache_salt)
-        found |= {name: spell(secret) for name, secret in others.items() if secret}
-        return cls(found)
+            found[f"the key of {tenant.name}"] = _spelled(tenant.key, _secret(tenant.key or ""))
+            found[f"the salt of {tenant.name}"] = _spelled(tenant.cache_salt)
+        found |= {name: _spelled(secret) for name, secret in others.items()}
+        return cls({name: spellings for name, spellings in found.items() if spellings})
 
     def without(self, *names: str) -> "Needles":
         """The others."""
@@ -85,6 +85,11 @@ class Needles:
             if any(spelling in content for spelling in spellings)
         ]
         return found + [name for name, like in ANYBODYS.items() if like.search(content)]
+
+
+def _spelled(*secrets: str | None) -> frozenset[bytes]:
+    every = [spell(secret) for secret in secrets if secret and len(secret) >= SHORTEST]
+    return frozenset[bytes]().union(*every)
 
 
 def spell(text: str) -> frozenset[bytes]:

@@ -25,21 +25,47 @@ COMMANDS = (("doctor",), ("tenant", "list", "--json"), ("quota", "show"))
 
 @dataclass(frozen=True)
 class Found:
-    """A place, and what stands there. `fresh`: it was written to during the run."""
+    """A place, and what stands there.
+
+    Args:
+        content: None where it cannot be read.
+        fresh: it was written to during the run.
+        whole: nothing more stands there.
+    """
 
     place: str
-    content: bytes
+    content: bytes | None
     fresh: bool = True
+    whole: bool = True
 
 
 def files(paths: Sequence[Path]) -> list[Path]:
-    """All files that are meant, also those within directories."""
+    """All files that are meant, also those within directories, and directories without access."""
     found: list[Path] = []
     for path in paths:
-        found += (each for each in sorted(path.rglob("*"))) if path.is_dir() else [path]
+        found += _within(path) if path.is_dir() else [path]
         if path.suffix == ".db":
             found += (path.with_name(path.name + end) for end in DATABASE_ENDS)
-    return [path for path in dict.fromkeys(found) if path.is_file()]
+    return [path for path in dict.fromkeys(found) if _is_file(path)]
+
+
+def _within(directory: Path) -> list[Path]:
+    found: list[Path] = []
+
+    def denied(error: OSError) -> None:
+        found.append(Path(error.filename))
+
+    for folder, _, names in os.walk(directory, onerror=denied):
+        found.extend(Path(folder, name) for name in names)
+    return sorted(found)
+
+
+def _is_file(path: Path) -> bool:
+    """Whether there is something to read, which reading may find to be forbidden."""
+    try:
+        return path.is_file() or (path.is_dir() and not os.access(path, os.R_OK | os.X_OK))
+    except OSError:
+        return True
 
 
 def is_database(path: Path) -> bool:
@@ -56,22 +82,35 @@ def read(paths: Sequence[Path], since: float) -> Iterator[Found]:
         since: what was written after this moment (seconds since 1970) is fresh.
     """
     for path in paths:
-        with suppress(OSError), path.open("rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            file.seek(max(0, size - MOST_BYTES))
-            fresh = os.fstat(file.fileno()).st_mtime >= since
-            yield Found(path.name, file.read(MOST_BYTES), fresh)
+        try:
+            with path.open("rb") as file:
+                state = os.fstat(file.fileno())
+                file.seek(max(0, state.st_size - MOST_BYTES))
+                content = file.read(MOST_BYTES)
+        except FileNotFoundError:  # journals come and go
+            continue
+        except OSError:
+            yield Found(path.name, None)
+        else:
+            whole = state.st_size <= MOST_BYTES
+            yield Found(path.name, content, state.st_mtime >= since, whole)
 
 
 async def settled(paths: Sequence[Path]) -> None:
     """Waits until nothing is written to the files any more, for a while."""
     until, before = time.monotonic() + PATIENCE_S, -1
     while time.monotonic() < until:
-        now = sum(path.stat().st_size for path in files(paths))
+        now = sum(_size(path) for path in files(paths))
         if now == before:
             return
         before = now
         await asyncio.sleep(SETTLED_S)  # between looks at what others write
+
+
+def _size(path: Path) -> int:
+    with suppress(OSError):  # it may be gone by now
+        return path.stat().st_size
+    return 0
 
 
 async def metrics(target: Target) -> AsyncIterator[Found]:
@@ -102,8 +141,8 @@ async def commands(operator: Operator, model: str | None, tenant: str) -> AsyncI
         return_exceptions=True,
     )
     for arguments, printed in zip(wanted, every, strict=True):
-        if isinstance(printed, str):
-            yield Found(f"saltwall {' '.join(arguments[:2])}", printed.encode())
+        content = printed.encode() if isinstance(printed, str) else None
+        yield Found(f"saltwall {' '.join(arguments[:2])}", content)
 
 
 def processes(pid: int) -> Iterator[Found]:
@@ -114,7 +153,7 @@ def processes(pid: int) -> Iterator[Found]:
     own = {os.getpid(), *ancestors(os.getpid())}
     root = pid
     for above in ancestors(pid):
-        if b"saltwall" not in _of(above, "cmdline") or above in own:
+        if b"saltwall" not in (_of(above, "cmdline") or b"") or above in own:
             break
         root = above
     for each in tree(root):
@@ -123,8 +162,11 @@ def processes(pid: int) -> Iterator[Found]:
                 yield Found(f"process {each}'s {what}", _of(each, what))
 
 
-def _of(pid: int, what: str) -> bytes:
+def _of(pid: int, what: str) -> bytes | None:
+    """Empty where the process has ended; None where it is somebody else's."""
     try:
         return Path(f"/proc/{pid}/{what}").read_bytes()
-    except OSError:
+    except (FileNotFoundError, ProcessLookupError):
         return b""
+    except OSError:
+        return None
