@@ -13,6 +13,7 @@ from saltwall_security.suites.isolation import PARTS, SUITE
 from saltwall_security.suites.isolation.bench import Bench, set_up
 from saltwall_security.suites.isolation.owner_check import owner_check
 from saltwall_security.suites.isolation.routes import ROUTES
+from saltwall_security.suites.isolation.trial import Outcome, Trial, Way
 
 HELD, FAILED = Verdict.HELD, Verdict.FAILED
 INCONCLUSIVE, NOT_TESTED = Verdict.INCONCLUSIVE, Verdict.NOT_TESTED
@@ -243,6 +244,22 @@ def test_hits_that_were_stopped_during_the_attacks_fail(
 ) -> None:
     """What the engine stopped before the audit is not counted."""
     assert owner_check(before, after).verdict is verdict
+
+
+async def test_choices_that_there_was_no_time_for_are_in_doubt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Although others of the same route were tried, and held."""
+    genuine = Bench.trials
+
+    async def trials(bench: Bench, ways: Sequence[Way]) -> list[Trial]:
+        late = [Trial(way.name, Outcome.UNTOLD, why="no time was left") for way in ways[-1:]]
+        return [*await genuine(bench, ways[:-1]), *late]
+
+    monkeypatch.setattr(Bench, "trials", trials)
+    check = (await examined(SaltedServer(), "several choices"))["choices"]
+    assert check.verdict is INCONCLUSIVE
+    assert "no time was left" in check.seen
 
 
 async def test_without_time_nothing_has_held() -> None:

@@ -22,7 +22,7 @@ from saltwall_security.suites.isolation.smuggling import (
     doubled,
     request_headers,
 )
-from saltwall_security.suites.isolation.trial import Outcome, Trial, Way
+from saltwall_security.suites.isolation.trial import HIDDEN, Outcome, Trial, Way
 
 CHECKS: Mapping[str, str] = {
     "known-salt": "Knowing what another tenant writes into cache_salt does not open its cache",
@@ -110,7 +110,7 @@ async def _choices(bench: Bench) -> Sequence[Check]:
             ways.append(Way(f"{route.name}: {said}", victim, spy))
     trials = await bench.trials(ways)
     told = {t.way.partition(":")[0] for t in trials if t.outcome in (Outcome.HELD, Outcome.LEAK)}
-    hidden = [t for t in trials if t.outcome is Outcome.UNTOLD and t.way.partition(":")[0] in told]
+    hidden = [t for t in trials if t.why == HIDDEN and t.way.partition(":")[0] in told]
     return [_check("choices", [t for t in trials if t not in hidden])]
 
 

@@ -10,6 +10,7 @@ from saltwall_security.check import Verdict
 from saltwall_security.client import Answer
 
 EVICTED = "a repeat did not hit"
+HIDDEN = "even an unseen prompt counts as cached this way"
 INTERFERES = "one tenant's copy of a prompt costs the other its own"
 ROUNDS = 4
 """Where eviction is to blame, a round speaks for interference one time in four at most."""
@@ -172,7 +173,7 @@ def _judged(way: str, probe: Answer, floor: int, *controls: int | None) -> Trial
         return Trial(way, outcome, tokens, seen, floor, victim, own, why)
 
     if floor * 2 > tokens:
-        return trial(Outcome.UNTOLD, "even an unseen prompt counts as cached this way")
+        return trial(Outcome.UNTOLD, HIDDEN)
     if seen is not None and seen > floor:
         return trial(Outcome.LEAK)
     if not shown:
