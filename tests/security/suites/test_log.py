@@ -5,6 +5,7 @@ The commands are the real ones on a real database, in this process, so that defe
 
 import asyncio
 import io
+import os
 import shutil
 import sqlite3
 import subprocess
@@ -201,6 +202,27 @@ async def test_without_the_database_only_acts_are_tested(
         assert {name for name, c in checks.items() if c.verdict is Verdict.HELD} == {"complete"}
         rest = {c.verdict for name, c in checks.items() if name != "complete"}
         assert (rest, checks.keys()) == ({Verdict.NOT_TESTED}, HELD)
+
+
+async def test_of_a_very_large_database_no_copies_are_made(
+    operator: InProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They would fill the disk of the gateway's host."""
+    monkeypatch.setattr(log, "MOST_BYTES", 1000)
+    checks = await audited(operator, tmp_path / "home")
+    untested = {name for name, check in checks.items() if check.verdict is Verdict.NOT_TESTED}
+    assert untested == HELD - {"complete"}
+    assert "saltwall.db has 0 MiB" in checks["edited"].seen
+
+
+async def test_a_copy_is_gone_when_its_attack_has_been_judged(
+    acted: tuple[InProcess, Path, list[int]], tmp_path: Path
+) -> None:
+    """Only the genuine one stays until the end, however the commands end."""
+    operator, database, own = acted
+    checks = await by_name(attacked(Copies(operator, database, tmp_path, own)))
+    assert {check.verdict for check in checks.values()} == {Verdict.HELD}
+    assert {name.partition(".")[0] for name in os.listdir(tmp_path)} == {"genuine"}
 
 
 async def test_a_platform_without_such_a_log_is_not_tested() -> None:

@@ -18,6 +18,9 @@ from saltwall_security.target import Access, Operator
 AT_ONCE = 2
 OWN = 8
 """So many events of its own the attacks need."""
+MOST_BYTES = 2**30
+FREE_PART = 4
+"""A copy may take this part of what is free: three of them are there at a time, with journals."""
 WHOLE = "The log as it is, is proven whole by a checkpoint of it"
 ADVICE = "Chain each event to the one before by a hash, and compare with a signed checkpoint."
 
@@ -82,8 +85,11 @@ async def run(audit: Audit) -> AsyncIterator[Check]:
     complete, tenant = await acts.check_acts(operator)
     yield complete
     database = copies.find(audit.target.files)
+    most = min(MOST_BYTES, shutil.disk_usage(tempfile.gettempdir()).free // FREE_PART)
     if database is None:
         why = "no SQLite database with a chained audit log is among the files given"
+    elif (size := copies.size(database)) > most:
+        why = f"{database.name} has {size >> 20} MiB, and copies of {most >> 20} may be made here"
     elif len(own := copies.of_tenant(database, str(tenant.id))) < OWN:
         why = f"{database.name} is another database, or has not {OWN} of the acts"
     else:
@@ -118,15 +124,14 @@ class Copies:
             return await asyncio.to_thread(self._seen, number, attack)
 
     def _seen(self, number: int, attack: Attack) -> str:
-        copied = self._directory / f"{number}.db"
-        shutil.copy(self._genuine, copied)
         anchor = self._anchor if attack.anchored else None
-        with copies.writing(copied) as log:
-            named = attack.do(log, self._own)
-            if attack.forge is not None:
-                anchor = self._directory / f"{number}.jsonl"
-                attack.forge(self._anchor, log, anchor)
-        return _wrong(attack, named, self._operator.verify_log(copied, anchor))
+        with copies.temporary(self._genuine, self._directory / str(number)) as copied:
+            with copies.writing(copied) as log:
+                named = attack.do(log, self._own)
+                if attack.forge is not None:
+                    anchor = copied.with_suffix(".jsonl")
+                    attack.forge(self._anchor, log, anchor)
+            return _wrong(attack, named, self._operator.verify_log(copied, anchor))
 
 
 def _wrong(attack: Attack, named: Sequence[int], said: Mapping[str, Any]) -> str:

@@ -1,6 +1,7 @@
 """Copies of the audited database, and what somebody who can write to one does to its log."""
 
 import json
+import shutil
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -29,6 +30,27 @@ def copy(source: Path, to: Path) -> None:
     """A consistent copy of a database that others write to; the source is only read."""
     with closing(_reader(source)) as live, closing(sqlite3.connect(to)) as made:
         live.backup(made)
+
+
+def size(database: Path) -> int:
+    """Bytes of a database, with what has not been written into it yet."""
+    wal = database.with_name(f"{database.name}-wal")
+    return sum(path.stat().st_size for path in (database, wal) if path.exists())
+
+
+@contextmanager
+def temporary(genuine: Path, directory: Path) -> Iterator[Path]:
+    """A copy of a file that nobody uses; it is gone at the end of the block, and what is beside it.
+
+    Args:
+        directory: is made for it.
+    """
+    directory.mkdir()
+    try:
+        shutil.copy(genuine, directory / "copy.db")
+        yield directory / "copy.db"
+    finally:
+        shutil.rmtree(directory)
 
 
 def of_tenant(database: Path, tenant_id: str) -> list[int]:
