@@ -83,13 +83,17 @@ class Client:
 
     async def models(self) -> list[str]:
         """The ids of the models that the tenant may use."""
+        return list(await self.parents())
+
+    async def parents(self) -> dict[str, str | None]:
+        """For each of these the model that it is an adapter of, where vLLM says that it is one."""
         answer = await self.send("GET", MODELS)
         if not answer.ok:
-            return []
+            return {}
         try:
-            return [str(row["id"]) for row in json.loads(answer.body)["data"]]
-        except (ValueError, KeyError, TypeError):
-            return []
+            return {str(row["id"]): row.get("parent") for row in json.loads(answer.body)["data"]}
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return {}
 
     async def complete(self, prompt: str | list[int], **fields: Any) -> Answer:
         """A completion of one token, unless `fields` say otherwise."""

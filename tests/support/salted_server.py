@@ -73,7 +73,8 @@ class SaltedServer:
             share their prefixes.
         keyed: it asks for keys.
         shown: usage says how many tokens were cached.
-        models: those that it lists.
+        models: those that it lists, the first with adapters.
+        parents: it says which are adapters.
         routes: below /v1.
         owned: a block that two tenants share is served to the first of them alone.
         forgets_at: numbers of requests before which everything is evicted.
@@ -84,6 +85,7 @@ class SaltedServer:
     shown: bool = True
     caches: bool = True
     models: tuple[str, ...] = ("words",)
+    parents: bool = True
     routes: tuple[str, ...] = ("chat/completions", "completions")
     owned: bool = False
     forgets_at: frozenset[int] = frozenset()
@@ -120,7 +122,9 @@ class SaltedServer:
         return Target(self.url, tenants, model=self.models[0])
 
     async def _models(self, request: Request) -> Response:
-        return JSONResponse({"data": [{"id": model} for model in self.models]})
+        base, *adapters = self.models
+        rows = [{"id": base, "parent": None}, *({"id": a, "parent": base} for a in adapters)]
+        return JSONResponse({"data": rows if self.parents else [{"id": m} for m in self.models]})
 
     async def _generate(self, request: Request) -> Response:
         self.requests += 1

@@ -158,6 +158,22 @@ def by_scope_alone(asked: Asked) -> object:
     return asked.salt or apart(asked)
 
 
+def by_metadata_on_chat(asked: Asked) -> object:
+    """One route takes a client's word for who asks."""
+    who = (asked.body.get("metadata") or {}).get("user_id") if "chat" in asked.route else None
+    return who or apart(asked)
+
+
+def by_header_in_streams(asked: Asked) -> object:
+    """Streams are taken for whom a header names."""
+    return by_header(asked) if asked.body.get("stream") else apart(asked)
+
+
+def siblings_by_scope_alone(asked: Asked) -> object:
+    """Where several choices are asked for, whoever names a scope shares it."""
+    return by_scope_alone(asked) if asked.body.get("n") else apart(asked)
+
+
 def without_siblings(asked: Asked) -> object:
     """The salt is forgotten where several choices are asked for."""
     return None if asked.body.get("n") else apart(asked)
@@ -174,6 +190,9 @@ def without_siblings(asked: Asked) -> object:
         (normalised, "scopes that look alike", {"scopes-within"}),
         (padded, "scopes that look alike", {"scopes-within"}),
         (scopeless_streams, "scopes that look alike", {"scopes-within"}),
+        (by_metadata_on_chat, "routes", {"chat"}),
+        (by_header_in_streams, "routes", {"completions"}),
+        (siblings_by_scope_alone, "several choices", {"choices"}),
         (without_siblings, "several choices", {"choices"}),
         (by_prompt_cache_key, "fields", {"fields"}),
         (by_xargs, "fields", {"fields"}),
@@ -202,6 +221,13 @@ async def test_an_adapter_named_like_a_salt_is_found() -> None:
     for partition, verdict in ((untagged, FAILED), (tagged, HELD)):
         server = SaltedServer(partition, models=("words", "adapter-1"))
         assert (await examined(server, "adapters"))["adapters"].verdict is verdict
+
+
+async def test_other_models_are_not_taken_for_adapters() -> None:
+    """That those share nothing says nothing."""
+    server = SaltedServer(models=("words", "others"), parents=False)
+    check = (await examined(server, "adapters"))["adapters"]
+    assert check.verdict is NOT_TESTED
 
 
 @pytest.mark.parametrize("flaw", [{"shown": False}, {"caches": False}], ids=str)

@@ -7,6 +7,7 @@ than those of an unseen prompt. What there was to see is shown by both repeating
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from saltwall_security.check import Check, Verdict
@@ -21,6 +22,7 @@ from saltwall_security.suites.isolation.smuggling import (
     body_fields,
     doubled,
     request_headers,
+    telling,
 )
 from saltwall_security.suites.isolation.trial import HIDDEN, Outcome, Trial, Way
 
@@ -87,8 +89,24 @@ async def _route(bench: Bench, route: Route) -> Check:
     if first[0].outcome is Outcome.NOT_OFFERED:
         return _check(route.name, first)
     # What a template adds shows in the first way, and in no other is there more of it.
-    rest = [replace(way, floor=first[0].floor) for way in ways[1:]]
+    rest = [replace(way, floor=first[0].floor) for way in (*ways[1:], *_dressed(bench, route))]
     return _check(route.name, [*first, *await bench.trials(rest)])
+
+
+def _dressed(bench: Bench, route: Route) -> list[Way]:
+    """The most telling disguises, every other one streamed, and on the next route the others."""
+    ways = []
+    for number, each in enumerate(telling(bench.victim.tenant), ROUTES.index(route)):
+        stream = route.streams and number % 2 == 1
+        ways.append(
+            Way(
+                f"{'streamed' if stream else 'whole'}, {each.way}",
+                sending(bench.victim, partial(each.victim, route, stream=stream)),
+                sending(bench.spy, partial(each.spy, route, stream=stream)),
+                brief=True,
+            )
+        )
+    return ways
 
 
 async def _choices(bench: Bench) -> Sequence[Check]:
@@ -101,10 +119,12 @@ async def _choices(bench: Bench) -> Sequence[Check]:
     for route in (CHAT_ROUTE, PLAIN_ROUTE):
         one, many = _with(route, {}), _with(route, two)
         streamed = _with(route, two, stream=True)
+        scoped = _scoped(bench, route, SHARED_SCOPE, two, stream=True)
         for said, warm, probe in (
             ("two, read by one", many, one),
             ("two", many, many),
             ("two, streamed", streamed, streamed),
+            ("two, streamed, in a scope", scoped, scoped),
         ):
             victim, spy = sending(bench.victim, warm), sending(bench.spy, probe)
             ways.append(Way(f"{route.name}: {said}", victim, spy))
@@ -150,10 +170,10 @@ async def _adapters(bench: Bench) -> Sequence[Check]:
 
     Both directions, for a stranger; and within a tenant, who would be served KV of other weights.
     """
-    target = bench.audit.target
-    others = [m for m in await bench.spy.models() if m != target.model][:2]
+    parents = await bench.spy.parents()
+    others = [model for model, parent in parents.items() if parent is not None][:2]
     if not others:
-        lacking = "The target lists one model only."
+        lacking = "The target lists no model with a parent, as vLLM lists adapters."
         return [Check("isolation/adapters", "G1", Verdict.NOT_TESTED, CHECKS["adapters"], lacking)]
     ways = []
     for other in others:
@@ -180,12 +200,18 @@ def _with(
 
 
 def _scoped(
-    bench: Bench, route: Route, scope: str | None, *, stream: bool
+    bench: Bench,
+    route: Route,
+    scope: str | None,
+    more: Mapping[str, Any] = MappingProxyType({}),
+    *,
+    stream: bool,
 ) -> Callable[[Client, str], Awaitable[Answer]]:
     """In the tenant's own part of its cache, as tenants of this target name theirs."""
 
     def ask(client: Client, prompt: str) -> Awaitable[Answer]:
-        fields = {} if scope is None else {"cache_salt": bench.salt(client, scope)}
+        salted = {} if scope is None else {"cache_salt": bench.salt(client, scope)}
+        fields = {**more, **salted}
         return route.ask(client, prompt, fields, stream=stream)
 
     return ask

@@ -23,6 +23,7 @@ class Smuggle:
         headers: added to the request.
         both: the victim does it too: whatever is keyed by it is then shared.
         chat: it belongs to chat completions.
+        telling: it is tried on every route.
     """
 
     way: str
@@ -30,20 +31,26 @@ class Smuggle:
     headers: Headers = field(default=(), repr=False)
     both: bool = False
     chat: bool = False
+    telling: bool = False
 
     def on(self, route: Route) -> Route:
         """Where it goes, when everything else goes to `route`."""
         return CHAT_ROUTE if self.chat else route
 
-    async def spy(self, route: Route, client: Client, prompt: str) -> Answer:
+    async def spy(
+        self, route: Route, client: Client, prompt: str, *, stream: bool = False
+    ) -> Answer:
         """Sends a prompt dressed up."""
-        return await self.on(route).ask(client, prompt, self.fields, self.headers)
+        where = self.on(route)
+        return await where.ask(client, prompt, self.fields, self.headers, stream=stream)
 
-    async def victim(self, route: Route, client: Client, prompt: str) -> Answer:
+    async def victim(
+        self, route: Route, client: Client, prompt: str, *, stream: bool = False
+    ) -> Answer:
         """Sends it as the victim does."""
         if self.both:
-            return await self.spy(route, client, prompt)
-        return await self.on(route).ask(client, prompt)
+            return await self.spy(route, client, prompt, stream=stream)
+        return await self.on(route).ask(client, prompt, stream=stream)
 
 
 def body_fields(victim: Tenant) -> Sequence[Smuggle]:
@@ -58,10 +65,11 @@ def body_fields(victim: Tenant) -> Sequence[Smuggle]:
         "remote_port": 5600,
     }
     wrapped = {"cache_salt": who, "tenant": who}
+    users = {"user": who, "safety_identifier": who}
     own = [
         Smuggle("cache_salt: like a ticket", {"cache_salt": TICKET_LIKE}),
         Smuggle("cache_salt: the victim's name", {"cache_salt": victim.name}),
-        Smuggle("cache_salt: the victim's id", {"cache_salt": who}),
+        Smuggle("cache_salt: the victim's id", {"cache_salt": who}, telling=True),
         Smuggle("cache_salt: null", {"cache_salt": None}),
         Smuggle("cache_salt: empty", {"cache_salt": ""}),
         Smuggle("cache_salt: a list", {"cache_salt": [who]}),
@@ -69,10 +77,10 @@ def body_fields(victim: Tenant) -> Sequence[Smuggle]:
         Smuggle("kv_transfer_params", {"kv_transfer_params": transfer}),
         Smuggle("ec_transfer_params", {"ec_transfer_params": transfer}),
         Smuggle("priority", {"priority": -(2**31)}),
-        Smuggle("OpenAI's fields for users", {"user": who, "safety_identifier": who}),
-        Smuggle("metadata", {"metadata": {"tenant": who, "tenant_id": who}}),
-        Smuggle("fields that nobody knows", dict.fromkeys(NOBODYS, who)),
-        Smuggle("vllm_xargs", {"vllm_xargs": {"cache_salt": who, "tenant": who, "priority": -1}}),
+        Smuggle("OpenAI's fields for users", users, telling=True),
+        Smuggle("metadata", {"metadata": {"tenant": who, "tenant_id": who, "user_id": who}}),
+        Smuggle("fields that nobody knows", dict.fromkeys(NOBODYS, who), telling=True),
+        Smuggle("vllm_xargs", {"vllm_xargs": {**wrapped, "priority": -1}}, telling=True),
         Smuggle("vllm_xargs of the platform", {"vllm_xargs": {"saltwall_tenant": who}}),
         Smuggle("extra_body and extra_args", {"extra_body": wrapped, "extra_args": wrapped}),
         Smuggle("mm_processor_kwargs", {"mm_processor_kwargs": wrapped}),
@@ -86,7 +94,8 @@ def _shared() -> Sequence[Smuggle]:
     """What both send alike, so that whatever is keyed by it alone is shared."""
     same = "the-same-for-both"
     return [
-        Smuggle("the same prompt_cache_key", {"prompt_cache_key": same}, both=True),
+        Smuggle("the same prompt_cache_key", {"prompt_cache_key": same}, both=True, telling=True),
+        Smuggle("the same metadata", {"metadata": {"user_id": same}}, both=True, telling=True),
         Smuggle("the same session_id", {"session_id": same}, both=True),
         Smuggle("the same request_id", {"request_id": same}, both=True),
         Smuggle("the same user and seed", {"user": same, "seed": 7}, both=True),
@@ -113,7 +122,11 @@ def request_headers(victim: Tenant) -> Sequence[Smuggle]:
     keyed = ("X-Request-Id", "X-Session-Id", "X-Correlation-Id", "Idempotency-Key")
     seal = ("X-Saltwall-Seal", "A" * 43)
     own = [
-        Smuggle(f"identity headers: the victim's {what}", headers=[(n, who) for n in identity])
+        Smuggle(
+            f"identity headers: the victim's {what}",
+            headers=[(name, who) for name in identity],
+            telling=what == "id",
+        )
         for what, who in (("name", victim.name), ("id", victim.id or victim.name))
     ]
     return [
@@ -122,6 +135,12 @@ def request_headers(victim: Tenant) -> Sequence[Smuggle]:
         Smuggle("a seal of its own", headers=[seal]),
         Smuggle("data-parallel rank", headers=[("X-data-parallel-rank", "0")]),
     ]
+
+
+def telling(victim: Tenant) -> list[Smuggle]:
+    """Those that are worth a try on every route."""
+    every = (*body_fields(victim), *request_headers(victim))
+    return [each for each in every if each.telling]
 
 
 @dataclass(frozen=True)
