@@ -74,6 +74,19 @@ def judge(leak: bool, control: bool) -> Verdict:
     return Verdict.HELD if control else Verdict.INCONCLUSIVE
 
 
+def not_made(
+    suite: str,
+    guarantee: str,
+    claims: Mapping[str, str],
+    why: str,
+    verdict: Verdict = Verdict.NOT_TESTED,
+) -> list[Check]:
+    """Checks of a suite that were not made, by name; `why` says in a sentence what they lacked."""
+    return [
+        Check(f"{suite}/{name}", guarantee, verdict, claim, why) for name, claim in claims.items()
+    ]
+
+
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
     """The verdict over several checks: one failure fails, and one doubt leaves doubt.
 

@@ -3,8 +3,8 @@
 import random
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
 from types import TracebackType
 
 from saltwall_security.check import Check
@@ -92,4 +92,3 @@ class Suite:
     share: float = 1.0
     least_s: float = 5.0
     offline: bool = False
-    details: Mapping[str, str] = field(default_factory=dict)

@@ -263,12 +263,18 @@ async def test_where_everything_is_evicted_nothing_has_held() -> None:
 
 @pytest.mark.parametrize(
     ("before", "after", "verdict"),
-    [(3, 3, HELD), (3, 7, FAILED), (None, None, NOT_TESTED), (3, None, NOT_TESTED)],
+    [
+        (3, 3, HELD),
+        (3, 7, FAILED),
+        (3, 0, INCONCLUSIVE),
+        (None, None, NOT_TESTED),
+        (3, None, NOT_TESTED),
+    ],
 )
 def test_hits_that_were_stopped_during_the_attacks_fail(
     before: int | None, after: int | None, verdict: Verdict
 ) -> None:
-    """What the engine stopped before the audit is not counted."""
+    """What it stopped before the audit is not counted; an engine that began anew tells nothing."""
     assert owner_check(before, after).verdict is verdict
 
 

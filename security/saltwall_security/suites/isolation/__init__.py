@@ -10,7 +10,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-from saltwall_security.check import Check, Verdict
+from saltwall_security.check import Check, Verdict, not_made
 from saltwall_security.client import Answer, Client
 from saltwall_security.suite import Audit, Suite
 from saltwall_security.suites.isolation.bench import Bench, check, sending, set_up
@@ -38,9 +38,9 @@ CHECKS: Mapping[str, str] = {
     "adapters": "An adapter whose name is somebody's salt shares nothing with it",
 }
 SHARED_SCOPE = "the-same-scope"
-UNTOLD_ADVICE = (
-    "Let the server report cached tokens (vLLM: --enable-prompt-tokens-details), or see what the "
-    "suite `timing` measures."
+UNTOLD = (
+    "Not to be told from cached tokens, as {why}. Let the server report them (vLLM: "
+    "--enable-prompt-tokens-details), or see what the suite timing measures."
 )
 
 
@@ -48,15 +48,9 @@ async def run(audit: Audit) -> AsyncIterator[Check]:
     """Yields one check a route and a kind of disguise."""
     bench = await set_up(audit)
     if isinstance(bench, str):
-        for name, claim in CHECKS.items():
-            yield Check(
-                f"isolation/{name}",
-                "G1",
-                Verdict.INCONCLUSIVE,
-                claim,
-                f"Not to be told from cached tokens, as {bench}; the suite timing looks at time.",
-                advice=UNTOLD_ADVICE,
-            )
+        why = UNTOLD.format(why=bench)
+        for each in not_made("isolation", "G1", CHECKS, why, Verdict.INCONCLUSIVE):
+            yield each
         return
     before = await stopped_hits(audit.target)
     for name, part in PARTS.items():
@@ -174,7 +168,7 @@ async def _adapters(bench: Bench) -> Sequence[Check]:
     others = [model for model, parent in parents.items() if parent is not None][:2]
     if not others:
         lacking = "The target lists no model with a parent, as vLLM lists adapters."
-        return [Check("isolation/adapters", "G1", Verdict.NOT_TESTED, CHECKS["adapters"], lacking)]
+        return not_made("isolation", "G1", {"adapters": CHECKS["adapters"]}, lacking)
     ways = []
     for other in others:
         salted = _with(bench.route, {"cache_salt": other})

@@ -2,7 +2,7 @@
 
 import json
 
-from saltwall_security.check import Check, Verdict
+from saltwall_security.check import Check, Verdict, judge
 from saltwall_security.engine_control import USAGE, EngineControl
 from saltwall_security.errors import AuditError
 from saltwall_security.target import Access, Target
@@ -31,11 +31,13 @@ def owner_check(before: int | None, after: int | None) -> Check:
     return Check(
         "isolation/owner-check",
         "G1",
-        Verdict.FAILED if grown else Verdict.HELD,
+        judge(grown > 0, grown == 0),
         CLAIM,
-        f"During the attacks the engine stopped {grown} hits on another tenant's block.",
+        f"During the attacks the engine stopped {grown} hits on another tenant's block."
+        if grown >= 0
+        else "Not to be told: the engine began to count anew during the attacks.",
         {"stopped_hits": grown},
         advice="Look at what goes into the block hash: the salt is missing, or one for all."
-        if grown
+        if grown > 0
         else "",
     )

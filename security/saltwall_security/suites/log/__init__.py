@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from saltwall_security.check import Check, Verdict, judge
+from saltwall_security.check import Check, judge, not_made
 from saltwall_security.errors import AuditError
 from saltwall_security.suite import Audit, Suite
 from saltwall_security.suites.log import acts, chain, copies
@@ -78,7 +78,8 @@ async def run(audit: Audit) -> AsyncIterator[Check]:
     try:
         await asyncio.to_thread(operator.log_events, 1)
     except AuditError as error:
-        for check in _untested({"complete": acts.CLAIM, "whole": WHOLE, **CLAIMS}, str(error)):
+        claims = {"complete": acts.CLAIM, "whole": WHOLE, **CLAIMS}
+        for check in not_made("log", "G12", claims, f"Not run: {error}."):
             yield check
         return
     audit.say("acting, and reading the log")
@@ -98,7 +99,7 @@ async def run(audit: Audit) -> AsyncIterator[Check]:
             async for check in attacked(Copies(operator, database, Path(directory), own)):
                 yield check
         return
-    for check in _untested({"whole": WHOLE, **CLAIMS}, why):
+    for check in not_made("log", "G12", {"whole": WHOLE, **CLAIMS}, f"Not run: {why}."):
         yield check
 
 
@@ -193,13 +194,6 @@ def _judged(
         control,
         advice=ADVICE,
     )
-
-
-def _untested(claims: Mapping[str, str], why: str) -> list[Check]:
-    return [
-        Check(f"log/{name}", "G12", Verdict.NOT_TESTED, claim, f"Not run: {why}.")
-        for name, claim in claims.items()
-    ]
 
 
 SUITE = Suite(

@@ -135,13 +135,8 @@ def _searched(
         if each.fresh and any(mark in content for mark in marks):
             marked.append(each.place)
     if not count:
-        return Check(
-            f"secrecy/{name}",
-            "G10",
-            Verdict.NOT_TESTED,
-            CLAIMS[name],
-            f"Not run: {WANTING[name]}.",
-        )
+        why = f"Not run: {WANTING[name]}."
+        return Check(f"secrecy/{name}", "G10", Verdict.NOT_TESTED, CLAIMS[name], why)
     spelled = sum(len(each) for each in needles.spellings.values())
     return Check(
         f"secrecy/{name}",
