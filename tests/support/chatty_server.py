@@ -82,9 +82,9 @@ class ChattyServer:
         if self.leak == "answers of others" and KEYS[credential] == "two":
             said = before + "".join(self.seen)
         self.seen = [*self.seen, self.last] if KEYS[credential] == "one" else self.seen
-        if "max_tokens" in said and '"max_tokens": 1' in said and self.leak == "":
-            return JSONResponse({"choices": [{"text": "x"}], "usage": {"prompt_tokens": 1}})
-        return JSONResponse({"error": {"message": said}}, status_code=400)
+        if self.leak == "errors quote":
+            return JSONResponse({"error": {"message": said}}, status_code=400)
+        return JSONResponse({"choices": [{"text": said}], "usage": {"prompt_tokens": 1}})
 
     def _say(self, body: bytes, credential: str, known: bool) -> None:
         match self.leak:

@@ -59,6 +59,7 @@ async def test_discretion_holds(tmp_path: Path) -> None:
         ("a database", "database", "a scope in server.db"),
         ("answers of others", "errors", "a prompt in an answer to another tenant"),
         ("answers repeat keys", "errors", "a credential in an answer"),
+        ("errors quote", "errors", "a prompt in the error that refuses it"),
     ],
 )
 async def test_a_leak_is_found_and_named(tmp_path: Path, leak: str, check: str, said: str) -> None:

@@ -24,7 +24,8 @@ from saltwall_security.suites.secrecy.provoke import Received, provoke
 
 MOST_NAMED = 6
 CLAIMS = {
-    "errors": "What one tenant sends is in no answer to another, and no answer repeats a key",
+    "errors": "What one tenant sends is in no answer to another, and in no error that refuses it; "
+    "no answer repeats a key",
     "logs": "No key, ticket, prompt or scope is in the logs and traces that were given",
     "database": "No key, ticket, prompt or scope is in the database's files",
     "metrics": "No key, ticket, prompt or scope is in metrics or health reports",
@@ -106,6 +107,12 @@ def _errors(mine: Sequence[Received], theirs: Sequence[Received], needles: Needl
     keys = needles.without(PROMPT, SCOPE, TOKEN_IDS)
     leaks |= {f"{name} in an answer" for each in mine for name in keys.within(each.content)}
     refused = [each for each in (*mine, *theirs) if each.status >= 400]
+    leaks |= {
+        f"{name} in the error that refuses it"  # which others log
+        for each in mine
+        if each.status >= 400
+        for name in needles.within(each.content.partition(b"\n\n")[2])
+    }
     told = sum(PROMPT in needles.within(each.content) for each in mine)
     return Check(
         "secrecy/errors",
