@@ -92,7 +92,7 @@ def _follow(process: subprocess.Popen[bytes], record: Path) -> Iterator[tuple[st
 def _lines(process: subprocess.Popen[bytes], record: Path) -> Iterator[str]:
     """Yields the lines of a file that a process writes, until the process has ended."""
     while not record.exists() and process.poll() is None:
-        time.sleep(0.2)
+        time.sleep(0.2)  # until the process has made its file
     if not record.exists():
         return
     with record.open(encoding="utf-8") as written:
@@ -106,7 +106,7 @@ def _lines(process: subprocess.Popen[bytes], record: Path) -> Iterator[str]:
                     partial = ""
             if ended:
                 return
-            time.sleep(0.2)
+            time.sleep(0.2)  # until there may be another line
 
 
 def compare(version: str, mode: str, records: Records, counts: dict[str, int]) -> int:

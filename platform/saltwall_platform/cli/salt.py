@@ -66,7 +66,7 @@ def promoted(tenant: str, salt: SaltGeneration, patience: timedelta) -> SaltGene
     deadline = time.monotonic() + patience.total_seconds()
     typer.echo("waiting for the engines to acknowledge it ...", err=True)
     while salt.status == "pending" and time.monotonic() < deadline:
-        time.sleep(POLL_S)
+        time.sleep(POLL_S)  # between looks into the database: engines tell the gateway, not us
         found = session.read(lambda tx: salts.list_for(tx, tenant))
         salt = next(each for each in found if each.generation == salt.generation)
     return salt

@@ -83,7 +83,7 @@ def clear() -> None:
     """Kills every descendant, and waits until none is left."""
     while not reap():
         send(descendants(os.getpid()), signal.SIGKILL)
-        time.sleep(POLL_S)
+        time.sleep(POLL_S)  # what was killed takes a moment to be reaped
 
 
 def prepare_command() -> None:

@@ -84,7 +84,7 @@ def serving(home: Path, report: Callable[[str], None]) -> Iterator[Stock]:
     finally:
         service.stop()
         while service.running:
-            time.sleep(POLL_S)
+            time.sleep(POLL_S)  # a service is asked whether it has ended
 
 
 def _argv(model: str, port: int) -> list[str]:
@@ -118,7 +118,7 @@ def _await(service: Service, url: str) -> None:
                     return
             except httpx.HTTPError:
                 pass  # not yet
-            time.sleep(POLL_S)
+            time.sleep(POLL_S)  # between questions: vLLM does not say when it is ready
 
 
 def _free_port() -> int:

@@ -76,7 +76,7 @@ class Supervisor:
                 code = service.ended()
                 if code is not None:
                     raise StackError(explain(service, code))
-            time.sleep(POLL_S)
+            time.sleep(POLL_S)  # between looks at the services, and steps of the progress shown
             if time.monotonic() - asked >= ASK_S:
                 missing, asked = readiness.missing(), time.monotonic()
 
@@ -92,7 +92,7 @@ class Supervisor:
                     )
                 elif service.due:
                     service.start()
-            time.sleep(POLL_S)
+            time.sleep(POLL_S)  # between looks at the services
 
     def stop(self) -> None:
         """Ends both, the gateway first so that running answers can finish; a signal hurries."""
@@ -108,7 +108,7 @@ class Supervisor:
                 began = time.monotonic()
                 while service.running:
                     self._progress.now(f"stopping the {service.name}", began)
-                    time.sleep(POLL_S)
+                    time.sleep(POLL_S)  # between steps of the progress shown
             self._sweep()
         finally:
             for signum, handler in before.items():

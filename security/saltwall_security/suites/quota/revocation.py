@@ -3,11 +3,10 @@
 import asyncio
 
 from saltwall_security.check import Check, Verdict, judge
+from saltwall_security.ending import CONTRACT_S, FAILS_S
 from saltwall_security.errors import AuditError
 from saltwall_security.suites.quota.stage import LIVE_WITHIN_S, Stage
 
-CONTRACT_S, FAILS_S = 1.0, 5.0
-"""Promised, and where the promise counts as broken: the machine may be busy."""
 CLAIM = "Quotas that an engine refuses delay no revocation: a suspended tenant loses its cache"
 
 
