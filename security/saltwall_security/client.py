@@ -15,6 +15,8 @@ from saltwall_security.trust import system_trust
 
 CHAT, COMPLETIONS, MODELS = "/chat/completions", "/completions", "/models"
 TIMEOUT_S = 300.0
+IDLE_S = 1.0
+"""A connection unused for longer is not used again: servers close theirs, many after 5 s."""
 Headers = Mapping[str, str] | Sequence[tuple[str, str]]
 """In pairs where a name comes twice; those of the client's own give way."""
 
@@ -74,7 +76,9 @@ class Client:
             timeout=TIMEOUT_S,
             trust_env=False,
             verify=system_trust(),
-            limits=httpx.Limits(max_connections=None, max_keepalive_connections=64),
+            limits=httpx.Limits(
+                max_connections=None, max_keepalive_connections=64, keepalive_expiry=IDLE_S
+            ),
         )
 
     async def close(self) -> None:

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import httpx
 
+from saltwall_security.client import IDLE_S
 from saltwall_security.errors import AuditError
 from saltwall_security.target import Operator, Target, Tenant
 from saltwall_security.trust import system_trust
@@ -104,6 +105,7 @@ class EngineControl:
             timeout=TIMEOUT_S,
             trust_env=False,
             verify=system_trust(),
+            limits=httpx.Limits(keepalive_expiry=IDLE_S),
         )
 
     async def __aenter__(self) -> "EngineControl":

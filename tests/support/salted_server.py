@@ -78,6 +78,7 @@ class SaltedServer:
         routes: below /v1.
         owned: a block that two tenants share is served to the first of them alone.
         forgets_at: numbers of requests before which everything is evicted.
+        drops_at: of those whose answers never come; the server has heard them all the same.
     """
 
     partition: Callable[[Asked], object] = apart
@@ -89,6 +90,7 @@ class SaltedServer:
     routes: tuple[str, ...] = ("chat/completions", "completions")
     owned: bool = False
     forgets_at: frozenset[int] = frozenset()
+    drops_at: frozenset[int] = frozenset()
     requests: int = 0
     url: str = ""
     _blocks: dict[tuple[object, tuple[object, ...]], str] = field(default_factory=dict)
@@ -150,6 +152,8 @@ class SaltedServer:
             cached, tokens = self._look_up(asked)
         except Refused:
             return JSONResponse({"error": {"message": "no such request"}}, status_code=400)
+        if self.requests in self.drops_at:
+            return Response(headers={"content-length": "9"})
         return self._answer(body, cached, tokens)
 
     def _look_up(self, asked: Asked) -> tuple[int, int]:

@@ -254,6 +254,23 @@ async def test_what_others_evict_is_tried_again(part: str) -> None:
     assert server.requests > 60
 
 
+@pytest.mark.parametrize("dropped", [5, 6, 7, 8])
+async def test_where_a_connection_gives_out_it_is_tried_again(dropped: int) -> None:
+    """Whichever request's it was, with a new prompt: the server had heard that one."""
+    server = SaltedServer(drops_at=frozenset({dropped}))
+    checks = await examined(server, "what another writes as its salt")
+    assert checks["known-salt"].verdict is HELD
+    assert server.requests > dropped
+
+
+async def test_where_connections_go_on_giving_out_nothing_has_held() -> None:
+    """The answers that never came leave doubt."""
+    server = SaltedServer(drops_at=frozenset(range(5, 10_000, 3)))
+    checks = await examined(server, "what another writes as its salt")
+    assert checks["known-salt"].verdict is INCONCLUSIVE
+    assert "no answer" in checks["known-salt"].seen
+
+
 async def test_where_everything_is_evicted_nothing_has_held() -> None:
     """A cache that keeps nothing for as long as a trial takes leaves doubt."""
     server = SaltedServer(forgets_at=frozenset(range(9, 10_000, 2)))

@@ -11,6 +11,7 @@ from saltwall_security.suites.isolation.routes import CHAT_ROUTE, PLAIN_ROUTE, R
 from saltwall_security.suites.isolation.trial import (
     EVICTED,
     INTERFERES,
+    NO_ANSWER,
     Ask,
     Outcome,
     Trial,
@@ -75,13 +76,14 @@ class Bench:
     async def _told(self, way: Way) -> Trial:
         """A trial, made again where others' load has evicted what there was to see.
 
-        Unless it was not others' load.
+        Unless it was not others' load. Where the connection gave out as well: with new prompts, as
+        the server may have heard the old ones.
         """
         trial = await attempt(way, self.fresh)
         if trial.why == EVICTED and await interferes(way, trial, self.fresh):
             return replace(trial, outcome=Outcome.LEAK, why=INTERFERES)
         for _ in range(RETRIES):
-            if trial.why != EVICTED or self.audit.left_s <= 0:
+            if trial.why not in (EVICTED, NO_ANSWER) or self.audit.left_s <= 0:
                 break
             trial = await attempt(way, self.fresh)
         return trial

@@ -10,6 +10,7 @@ from saltwall_security.check import Verdict
 from saltwall_security.client import Answer
 
 EVICTED = "a repeat did not hit"
+NO_ANSWER = "no answer"
 HIDDEN = "even an unseen prompt counts as cached this way"
 INTERFERES = "one tenant's copy of a prompt costs the other its own"
 ROUNDS = 4
@@ -89,24 +90,31 @@ async def attempt(way: Way, fresh: Callable[[], str]) -> Trial:
     Args:
         fresh: a prompt that nobody has sent.
     """
+    try:
+        return await _attempt(way, fresh)
+    except httpx.HTTPError:
+        return Trial(way.name, Outcome.UNTOLD, why=NO_ANSWER)
+
+
+async def _attempt(way: Way, fresh: Callable[[], str]) -> Trial:
     prompt = fresh()
-    warm = await sent(way.victim, prompt)
-    if warm is None or not counted(warm):
+    warm = await way.victim(prompt)
+    if not counted(warm):
         return _without(way.name, Outcome.NOT_OFFERED, warm)
-    probe = await sent(way.spy, prompt)
-    if probe is None or not counted(probe):
+    probe = await way.spy(prompt)
+    if not counted(probe):
         return _without(way.name, Outcome.REFUSED, probe)
     floor = way.floor
     if floor is None:
-        floor = cached(await sent(way.spy, fresh()))
-    controls = [cached(await sent(way.victim, prompt))]
+        floor = cached(await way.spy(fresh()))
+    controls = [cached(await way.victim(prompt))]
     if not way.brief or cached(probe) is None:
-        controls.append(cached(await sent(way.spy, prompt)))
+        controls.append(cached(await way.spy(prompt)))
     trial = _judged(way.name, probe, floor or 0, *controls)
     if trial.outcome is Outcome.LEAK:
         # What a template adds may have been evicted when it was measured: again, twice in a row.
-        await sent(way.spy, fresh())
-        floor = max(floor or 0, cached(await sent(way.spy, fresh())) or 0)
+        await way.spy(fresh())
+        floor = max(floor or 0, cached(await way.spy(fresh())) or 0)
         trial = _judged(way.name, probe, floor, *controls)
     return trial
 
@@ -183,9 +191,7 @@ def _judged(way: str, probe: Answer, floor: int, *controls: int | None) -> Trial
     return trial(Outcome.HELD)
 
 
-def _without(way: str, outcome: Outcome, answer: Answer | None) -> Trial:
-    if answer is None:
-        return Trial(way, Outcome.UNTOLD, why="no answer")
+def _without(way: str, outcome: Outcome, answer: Answer) -> Trial:
     if answer.ok:
         return Trial(way, Outcome.UNTOLD, why="the answer does not count its tokens")
     if answer.status == 429 or answer.status >= 500:

@@ -49,9 +49,10 @@ async def _ended(
             headers = list(genuine.headers)
             return Running(http.stream("POST", url, content=genuine.body, headers=headers))
 
+        # Served once, the engine knows the tenant: what goes past the gateways waits for no policy.
+        request = await spied.record(tenant, audit.words(5))
         running = await started(begin)
         try:
-            request = await spied.record(tenant, audit.words(5))
             before = await _status(audit, request)
             return before, await ending(running, act, lambda _: _status(audit, request))
         finally:
