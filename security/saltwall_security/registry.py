@@ -20,8 +20,10 @@ MODULES: Final[Mapping[str, str]] = {
     "eviction": "saltwall_security.suites.eviction",
     "log": "saltwall_security.suites.log",
     "secrecy": "saltwall_security.suites.secrecy",
+    "restart": "saltwall_security.suites.restart",
 }
-"""Each module has a `SUITE`. Secrecy is last: it searches what the others have left in logs."""
+"""Each module has a `SUITE`. Secrecy searches what those before it have left in logs, and restart
+leaves another process than others were given."""
 
 
 def load(names: Sequence[str] = ()) -> list[Suite]:

@@ -1,6 +1,6 @@
 """What is attacked, and what the auditor was given to attack it with."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
@@ -22,6 +22,8 @@ class Access(StrEnum):
     """The engine's process on this machine (`--home` or `--engine-pid`)."""
     SCHEDULER = "scheduler"
     """vLLM and the scheduler class to examine, installed here (`--scheduler`)."""
+    RESTART = "restart"
+    """Something that restarts the engine (`--restart`)."""
 
 
 @dataclass(frozen=True)
@@ -114,6 +116,7 @@ class Target:
         scheduler: "module:name" of the scheduler class or factory to examine.
         label: what reports call it.
         admin_url: where operators see health and metrics, without a path.
+        restart: asks for a restart of the engine; may return before that begins.
     """
 
     url: str
@@ -127,6 +130,7 @@ class Target:
     scheduler: str | None = None
     label: str = "target"
     admin_url: str | None = None
+    restart: Callable[[], None] | None = None
 
     def access(self) -> frozenset[Access]:
         """What there is to attack it with."""
@@ -137,6 +141,7 @@ class Target:
             Access.FILES: self.files,
             Access.PROCESS: self.engine_pid,
             Access.SCHEDULER: self.scheduler,
+            Access.RESTART: self.restart,
         }
         return frozenset(access for access, value in given.items() if value)
 

@@ -42,6 +42,23 @@ class QuotaServer(BlockServer):
         target = super().target(False, told)
         return replace(target, operator=QuotaOperator(self)) if operated else target
 
+    def restart(self) -> None:
+        """Forgets what is cached, and takes up the quotas that are stored."""
+        if self.defect == "restarts do nothing":
+            return
+        before, self.pool = self.pool.accounts, BlockPool(self.blocks, self.keeps)
+        if self.defect == "restarts forget quotas":
+            self.told.clear()
+            return
+        for owner, account in before.items():
+            now = self.pool.account(owner)
+            now.reserve, now.ceiling = account.reserve, account.ceiling
+            if self.defect == "restarts report what they do not enforce":
+                now.ceiling = math.inf
+            if self.defect == "restarts bring back what was deleted" and now.ceiling == math.inf:
+                now.ceiling = 4
+                self.report(owner)
+
     def report(self, owner: str) -> None:
         """Usage tells a tenant's quota as it is now."""
         account = self.pool.account(owner)

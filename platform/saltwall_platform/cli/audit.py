@@ -157,6 +157,15 @@ def run(
             show_default=False,
         ),
     ] = None,
+    restart: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COMMAND",
+            help="How to restart the engine, 'systemctl restart saltwall-engine', to see whether "
+            "quotas outlast it. Ends what runs there.",
+            show_default=False,
+        ),
+    ] = None,
     budget: Annotated[
         str,
         typer.Option(
@@ -216,6 +225,7 @@ def run(
             files=files or (),
             engine_pid=engine_pid,
             scheduler=scheduler,
+            restart=restart,
             label=label,
         )
         seconds = duration(budget).total_seconds()

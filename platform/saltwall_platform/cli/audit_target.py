@@ -4,6 +4,7 @@ import importlib.util
 import os
 import secrets
 import shlex
+import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -17,6 +18,7 @@ from saltwall_platform.cli.errors import CliError
 from saltwall_platform.cli.prepared import PreparedCommandLine
 from saltwall_platform.settings import Engine, Settings
 from saltwall_platform.stack import engine_keys, preflight, stock_vllm, welcome
+from saltwall_security.errors import AuditError
 from saltwall_security.operator import CommandLine
 from saltwall_security.target import Target, Tenant
 from saltwall_security.trust import system_trust
@@ -26,6 +28,7 @@ from saltwall_tenants.wire import EngineKeys
 STOCK = "stock"
 OUR_SCHEDULER = "saltwall_engine.scheduler:scheduler_class"
 STOCK_SCHEDULER = "vllm.v1.core.sched.scheduler:Scheduler"
+RESTART_S = 300.0
 LETTERS = "abc"
 """One temporary tenant each: a victim, an attacker, and a bystander."""
 
@@ -46,6 +49,7 @@ class Given:
     files: Sequence[Path] = ()
     engine_pid: int | None = None
     scheduler: str | None = None
+    restart: str | None = None
     label: str | None = None
 
     @property
@@ -73,6 +77,7 @@ def opened(given: Given, note: Note) -> Iterator[Target]:
         engine_pid=given.engine_pid or target.engine_pid,
         scheduler=given.scheduler or target.scheduler,
         label=given.label or target.label,
+        restart=None if given.restart is None else _restart(shlex.split(given.restart)),
     )
     if given.engine_keys is not None:
         target = replace(target, control_secret=EngineKeys.read(given.engine_keys).control)
@@ -149,6 +154,20 @@ def _here(given: Given) -> Target:
         label="Saltwall",
         admin_url=welcome.admin_url(settings),
     )
+
+
+def _restart(argv: Sequence[str]) -> Callable[[], None]:
+    def run() -> None:
+        try:
+            done = subprocess.run(  # noqa: S603  # the auditor's own configuration
+                argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=RESTART_S
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise AuditError(f"--restart: {type(error).__name__}") from None
+        if done.returncode:
+            raise AuditError(f"--restart: the command ended with exit code {done.returncode}")
+
+    return run
 
 
 def _settings(given: Given) -> Settings:

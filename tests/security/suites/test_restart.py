@@ -1,0 +1,60 @@
+"""The restart suite finds quotas that do not outlast an engine, and none where all do."""
+
+from dataclasses import replace
+
+import pytest
+from quota_server import QuotaServer
+
+from saltwall_security.check import Check, Verdict
+from saltwall_security.suite import Audit
+from saltwall_security.suites import restart
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What never comes is not waited for."""
+    monkeypatch.setattr(restart, "WITHIN_S", 0.3)
+    monkeypatch.setattr(restart, "POLL_S", 0.01)
+    monkeypatch.setattr("saltwall_security.suites.quota.stage.LIVE_WITHIN_S", 0.2)
+
+
+async def examined(server: QuotaServer) -> Check:
+    """The check, on a server that restarts when it is told to."""
+    async with server.running():
+        target = replace(server.target(), restart=server.restart)
+        async with Audit(target, "1", 60, lambda _: None) as audit:
+            (check,) = [check async for check in restart.SUITE.run(audit)]
+    assert server.tenants() == {"one", "two"}
+    return check
+
+
+async def test_quotas_that_are_taken_up_again_hold() -> None:
+    """What was set is reported and enforced, and what was deleted stays so."""
+    check = await examined(QuotaServer())
+    assert check.verdict is Verdict.HELD, check.seen
+
+
+@pytest.mark.parametrize(
+    "defect",
+    [
+        "restarts forget quotas",
+        "restarts report what they do not enforce",
+        "restarts bring back what was deleted",
+    ],
+)
+async def test_a_quota_that_is_lost_is_found(defect: str) -> None:
+    """Whether it is reported or not."""
+    check = await examined(QuotaServer(defect=defect))
+    assert check.verdict is Verdict.FAILED, check.seen
+
+
+async def test_an_engine_that_was_not_restarted_proves_nothing() -> None:
+    """It still has cached what it had."""
+    check = await examined(QuotaServer(defect="restarts do nothing"))
+    assert check.verdict is Verdict.INCONCLUSIVE
+
+
+async def test_a_pool_too_small_to_go_beyond_the_ceiling_proves_nothing() -> None:
+    """Nobody could have held more."""
+    check = await examined(QuotaServer(blocks=14))
+    assert check.verdict is Verdict.INCONCLUSIVE
