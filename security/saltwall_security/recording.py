@@ -40,7 +40,8 @@ class Recorded:
 class Recorder:
     """Serves on a free port of this machine, in the background, until it is left.
 
-    `holds`: requests of tenants are kept and not passed on, as if the engine had failed on them.
+    `holds`: requests of tenants are kept and not passed on, and this status answers them; 0: they
+    are passed on.
 
     Args:
         engine_url: where everything else is passed on to, unchanged.
@@ -48,7 +49,7 @@ class Recorder:
 
     def __init__(self, engine_url: str) -> None:
         self.requests: list[Recorded] = []
-        self.holds = False
+        self.holds = 0
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(engine_url, self))
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
@@ -85,12 +86,12 @@ def _handler(engine_url: str, recorder: Recorder) -> type[BaseHTTPRequestHandler
                 if name.lower() not in _OF_THE_CONNECTION
             )
             request = Recorded(self.command, self.path, headers, self.rfile.read(length))
-            held = recorder.holds and request.path.startswith(DATA_PREFIX)
+            held = recorder.holds if request.path.startswith(DATA_PREFIX) else 0
             if request.path.startswith(DATA_PREFIX):
                 recorder.requests.append(request)
-            with Wire(engine_url, TIMEOUT_S) as wire:
-                reply = Reply(None)
-                if not held:
+            reply = Reply(held)
+            if not held:
+                with Wire(engine_url, TIMEOUT_S) as wire:
                     reply = wire.send(request.method, request.path, headers, request.body)
             self.send_response_only(reply.status or 502)
             for name, value in reply.headers:

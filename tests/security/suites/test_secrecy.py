@@ -40,6 +40,7 @@ async def test_discretion_holds(tmp_path: Path) -> None:
     assert {name: check.verdict for name, check in checks.items()} == {
         "errors": Verdict.HELD,
         "logs": Verdict.HELD,
+        "traces": Verdict.NOT_TESTED,
         "database": Verdict.NOT_TESTED,
         "metrics": Verdict.NOT_TESTED,
         "commands": Verdict.NOT_TESTED,

@@ -21,12 +21,14 @@ from saltwall_security.suites.secrecy.canaries import (
 )
 from saltwall_security.suites.secrecy.places import Found
 from saltwall_security.suites.secrecy.provoke import Received, provoke
+from saltwall_security.suites.secrecy.spans import spans
 
 MOST_NAMED = 6
 CLAIMS = {
     "errors": "What one tenant sends is in no answer to another, and in no error that refuses it; "
     "no answer repeats a key",
-    "logs": "No key, ticket, prompt or scope is in the logs and traces that were given",
+    "logs": "No key, ticket, prompt or scope is in the logs that were given",
+    "traces": "No key, ticket, prompt or scope is in the spans that a gateway exports",
     "database": "No key, ticket, prompt or scope is in the database's files",
     "metrics": "No key, ticket, prompt or scope is in metrics or health reports",
     "commands": "No key or secret is in what operators' commands print",
@@ -35,6 +37,7 @@ CLAIMS = {
 ADVICE = "Never write what a client sent, nor a credential, into {place}; take it out before."
 WANTING = {
     "logs": "files to search were not given",
+    "traces": "no gateway can be started here whose collector the auditor is",
     "database": "no SQLite file is among the files given",
     "metrics": "neither the engine's control secret nor the operators' port was given",
     "commands": "nobody runs the operator's commands",
@@ -53,11 +56,13 @@ async def run(audit: Audit) -> AsyncIterator[Check]:
     theirs = await provoke(audit.client(1), Canaries())
     yield _errors(mine, theirs, needles)
 
+    marks = _marks(audit)
+    audit.say("collecting spans")
+    yield _searched("traces", await spans(target, canaries), needles, marks)
     await places.settled(target.files)
     every = places.files(target.files)
     databases = [path for path in every if places.is_database(path)]
     logs = [path for path in every if path not in databases]
-    marks = _marks(audit)
     audit.say(f"searching {len(every)} files")
     yield _searched("logs", places.read(logs, since), needles, marks)
     yield _searched("database", places.read(databases, since), needles, marks)

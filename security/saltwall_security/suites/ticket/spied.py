@@ -24,6 +24,7 @@ START_S = 60.0
 TRIES = 8
 """Requests, of which one goes to the engine that is listened to, where there are several."""
 POLL_S = 0.05
+BROKEN = 502
 _TICKET_FIELD, SEAL_HEADER = "cache_salt", "x-saltwall-seal"
 
 
@@ -46,11 +47,11 @@ class Spied:
 
     async def capture(self, tenant: Tenant, prompt: str, **fields: Any) -> Recorded:
         """As `record`, but the engine never sees it: the request is still to be used."""
-        self.recorder.holds = True
+        self.recorder.holds = BROKEN
         try:
             return await self._sent(tenant, prompt, fields)
         finally:
-            self.recorder.holds = False
+            self.recorder.holds = 0
 
     async def record(self, tenant: Tenant, prompt: str, **fields: Any) -> Recorded:
         """Sends a completion as this tenant, and returns what the engine was sent for it.
@@ -90,8 +91,11 @@ def ticket_of(request: Recorded) -> str:
 
 
 @asynccontextmanager
-async def spied_gateway(target: Target, operator: CommandLine) -> AsyncIterator[Spied]:
+async def spied_gateway(target: Target, operator: CommandLine, **more: str) -> AsyncIterator[Spied]:
     """Runs it until the end of the block.
+
+    Args:
+        more: variables for it besides the operator's.
 
     Raises:
         AuditError: the engine is not known, or the gateway does not start or become ready.
@@ -102,6 +106,7 @@ async def spied_gateway(target: Target, operator: CommandLine) -> AsyncIterator[
         engine, *others = engines_of(operator.environ, target)
         environ = {
             **operator.environ,
+            **more,
             "SALTWALL_HOST": "127.0.0.1",
             "SALTWALL_PORT": str(port),
             "SALTWALL_ADMIN_HOST": "127.0.0.1",

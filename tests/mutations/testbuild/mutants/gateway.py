@@ -202,6 +202,24 @@ async def _(original: Any, upstream: Any, call: Any, replica: Any, metrics: Any)
     return await original(upstream, call, replica, metrics)
 
 
+PROMPT_TRACED = Mutant(
+    "prompt-in-span",
+    "A request's body is an attribute of its span.",
+    Where.GATEWAY,
+    "secrecy",
+    "G10",
+)
+
+
+@PROMPT_TRACED.replaces("saltwall_platform.call:read_call")
+def _(original: Any, *args: Any, **kwargs: Any) -> Any:
+    from opentelemetry import trace
+
+    call = original(*args, **kwargs)
+    trace.get_current_span().set_attribute("body", json.dumps(call.document))
+    return call
+
+
 ERROR_QUOTES = Mutant(
     "error-quotes-prompt",
     "The engine's error messages reach the client with what they quote of the prompt.",
