@@ -24,7 +24,7 @@ test: tools lint ## Lint, then run all tests; some of them: make test TESTS=test
 	@$(BIN)/python -m pytest -n 2 --no-loadscope-reorder $(TESTS)
 
 test-long: tools ## The property tests for hours, and every attack on the real engine
-	@SALTWALL_LONG=1 $(BIN)/python -m pytest $(or $(TESTS),tests/engine tests/e2e/test_flood.py)
+	@SALTWALL_LONG=1 $(BIN)/python -m pytest --timeout 14400 $(or $(TESTS),tests/engine tests/e2e/test_flood.py)
 
 audit: tools ## Attack the real stack, and stock vLLM beside it, for as long as make test does
 	@$(BIN)/python -m pytest tests/e2e/test_audit.py $(ARGS)

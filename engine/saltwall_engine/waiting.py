@@ -51,7 +51,7 @@ class Line:
         self.listed = False
         """It stands in the heap of lines that can be served, or sits out and will again."""
         self.serial = 0
-        """Of its entry there."""
+        """Of its entry there; 0: of none."""
         self.parked: tuple[int, int, int] | None = None
         """Pins that its head needs, hits among them, and `Account.stored` by then."""
         self.urgent = False
@@ -329,7 +329,7 @@ class TenantQueue(RequestQueue):
             account.tokens = floor + lead * before / account.weight
             line = self._lines.get(account)
             if line is not None and line.listed and line not in self._sitting:
-                line.listed = False  # its entry would be too late
+                line.listed, line.serial = False, 0  # its entry would be too late
                 self._list(line)
 
     # vLLM's interface.

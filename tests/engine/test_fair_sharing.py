@@ -9,6 +9,7 @@ import pytest
 from bare_core import ACME, BLOCK, GLOBEX, Core, grant
 from vllm.v1.core.sched.request_queue import SchedulingPolicy
 from vllm.v1.core.sched.scheduler import Scheduler
+from vllm.v1.request import RequestStatus
 
 from saltwall_engine.ledger import Quota
 from saltwall_engine.waiting import PROBES_PER_STEP, RECENT_S, TenantQueue
@@ -161,6 +162,21 @@ def test_changed_weights_do_not_cost_a_look_at_all_that_wait(
     core.scheduler.check_integrity()
     served = [core.scheduler.ledger.account(tenant) for tenant in tenants]
     steps_until(core, lambda: not any(account.live for account in served), 200)
+
+
+def test_a_changed_weight_leaves_no_entry_of_a_line_that_was_emptied(make_core: MakeCore) -> None:
+    """Under the old weight it stands too late in the heap for what comes next."""
+    core = make_core(running=1)
+    add(core, ACME, 1, 1, output=20)
+    core.step()
+    add(core, ACME, 2, 1)
+    core.scheduler.ledger.account(GLOBEX).tokens = 1000.0
+    request = add(core, GLOBEX, 3, 1)
+    core.scheduler.finish_requests(request.request_id, RequestStatus.FINISHED_ABORTED)
+    core.scheduler.set_quota(GLOBEX, Quota(weight=100.0))
+    core.scheduler.check_integrity()
+    add(core, GLOBEX, 4, 1)
+    core.scheduler.check_integrity()
 
 
 def test_a_preemption_storm_costs_no_more_looks_than_victims(make_core: MakeCore) -> None:
