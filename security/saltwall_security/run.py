@@ -1,10 +1,12 @@
 """One run of the auditor: suites in turn, each with its part of the time."""
 
+import asyncio
 import secrets
 import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 
 import httpx
@@ -15,6 +17,7 @@ from saltwall_security.errors import AuditError, Unreachable
 from saltwall_security.suite import Audit, Suite
 from saltwall_security.target import Target
 
+INTERRUPTED = "the run was interrupted"
 Say = Callable[[float, float, str], None]
 """Takes the part that is done (0 to 1), the seconds left, and what is happening."""
 
@@ -46,6 +49,12 @@ async def prepare(target: Target) -> Target:
     """
     if len(target.tenants) < 2:
         raise AuditError("two tenants are needed, one to spy on the other: give two keys")
+    for one, other in combinations(target.tenants, 2):
+        given = one.key, one.cache_salt
+        if any(given) and given == (other.key, other.cache_salt):
+            raise AuditError(
+                f"{one.name} and {other.name} have the same key: give those of two tenants"
+            )
     for tenant in target.tenants:
         client = Client(target, tenant)
         try:
@@ -74,6 +83,9 @@ async def run(
 ) -> list[SuiteResult]:
     """Runs the suites that there is access for; the others say `NOT_TESTED`.
 
+    Where it is cancelled it ends early, without an exception: each suite that has not ended says
+    `INCONCLUSIVE`, and the task's `cancelling()` tells.
+
     Time that a suite does not need goes to those after it, as far as the budget has any left. One
     that takes longer takes nothing from them: too few samples would leave them in doubt.
     """
@@ -84,6 +96,7 @@ async def run(
     given = {s.name: max(s.least_s, budget_s * s.share / shares) for s in runs}
     spare = budget_s - sum(given.values())
     results = []
+    cancelled = _cancelled()
     for suite in suites:
         if suite.name not in given:
             missing = ", ".join(sorted(suite.needs - access))
@@ -101,9 +114,13 @@ async def run(
             left = max(0.0, until - now) + later
             say((now - began) / (now - began + left or 1.0), left, f"{name}: {line}")
 
+        if cancelled:
+            results.append(SuiteResult(suite, _stopped(suite, INTERRUPTED), 0.0))
+            continue
         tell(suite.title)
         result = await _run_one(suite, Audit(target, f"{seed}/{suite.name}", seconds, tell))
         results.append(result)
+        cancelled = _cancelled()
         spare += max(0.0, seconds - result.seconds) - bonus
     return results
 
@@ -116,9 +133,16 @@ async def _run_one(suite: Suite, audit: Audit) -> SuiteResult:
             async for check in suite.run(audit):
                 checks.append(check)
                 audit.say(f"{check.verdict}: {check.id}")
+    except asyncio.CancelledError:
+        checks += _stopped(suite, INTERRUPTED)
     except Exception as error:  # one suite's trouble must not hide what the others find
         checks += _stopped(suite, _reason(error))
     return SuiteResult(suite, checks, time.monotonic() - began)
+
+
+def _cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _reason(error: Exception) -> str:

@@ -19,6 +19,7 @@ from saltwall_platform.cli import audit as audit_command
 from saltwall_platform.cli.audit_run import command
 from saltwall_platform.stack import vllm_install
 from saltwall_security import registry
+from saltwall_security.report.document import read
 
 SUPPORT = Path(__file__).parents[1] / "support"
 KEYS = {"a": "key-of-tenant-a", "b": "key-of-tenant-b"}
@@ -299,12 +300,15 @@ def names(saltwall: CommandLine) -> list[str]:
     return [row["name"] for row in json.loads(saltwall.ok("tenant", "list", "--json"))]
 
 
-@pytest.mark.parametrize("shell", [(), ("sh", "-c", "trap '' INT; exec \"$@\"", "-")])
+@pytest.mark.parametrize(
+    ("shell", "code"), [((), 2), (("sh", "-c", "trap '' INT; exec \"$@\"", "-"), 130)]
+)
 def test_an_interrupted_run_deletes_its_tenants(
-    saltwall: CommandLine, shell: tuple[str, ...]
+    saltwall: CommandLine, tmp_path: Path, shell: tuple[str, ...], code: int
 ) -> None:
-    """Those that the operator's command has made; SIGTERM does what Ctrl-C does, also where that
-    is ignored. What comes while they are deleted is not heard.
+    """Those that the operator's command has made; SIGTERM does what Ctrl-C does: it says so, and
+    what was found is in the report. Where Ctrl-C is ignored there is none. What comes while
+    tenants are deleted is not heard.
     """
     saltwall.ok("db", "upgrade")
     saltwall.ok("tenant", "create", "acme")
@@ -328,10 +332,42 @@ def test_an_interrupted_run_deletes_its_tenants(
             assert sorted(made) == ["acme", "audit-x-a", "audit-x-b", "audit-x-c"]
             process.send_signal(signal.SIGTERM)
             said = process.stderr.read()
-            assert process.wait(timeout=60) == 130, said
+            assert process.wait(timeout=60) == code, said
         finally:
             process.kill()  # a test that fails must not wait for an endless suite
     assert names(saltwall) == ["acme"], said
+    if code == 2:
+        assert "stopping: " in said
+        report = read(tmp_path / "saltwall-audit" / "report.json")
+        (check,) = report.checks().values()
+        assert "the run was interrupted" in check.seen
+
+
+@pytest.mark.parametrize("option", ["--target", "--baseline"])
+def test_what_is_no_url_is_refused_before_anything_is_attacked(
+    saltwall: CommandLine, apart: WordCache, keys: str, option: str
+) -> None:
+    """By the name of the option."""
+    result = saltwall("audit", "run", "--target", apart.url, "--keys", keys, option, "foo")
+    assert result.code == 2
+    assert f"{option}: give a URL" in result.err
+    assert not apart.callers
+
+
+def test_one_tenant_twice_is_no_pair(saltwall: CommandLine, apart: WordCache) -> None:
+    """It shares its cache with itself, which is no leak."""
+    given = ("--target", apart.url, "--keys", "a=key-a-123456", "--keys", "b=key-a-123456")
+    result = saltwall("audit", "run", *given)
+    assert result.code == 2
+    assert "a and b have the same key" in result.err
+
+
+def test_a_report_is_printed_in_one_form(saltwall: CommandLine, tmp_path: Path) -> None:
+    """Two are refused."""
+    (tmp_path / "report.json").write_text(mixed().json_text())
+    result = saltwall("audit", "report", "report.json", "--html", "--sarif")
+    assert result.code == 2
+    assert "one form at a time" in result.err
 
 
 def test_the_list_names_each_suite_with_its_needs(saltwall: CommandLine) -> None:

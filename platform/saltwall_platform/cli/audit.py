@@ -170,7 +170,8 @@ def run(
         str,
         typer.Option(
             metavar="TIME",
-            help="How long it may take: 90s, 2m, 1h. Suites take at least what tells something.",
+            help="Time to share out among the suites: 90s, 15m, 1h. Each takes at least what tells "
+            "something, all together eight minutes or so.",
         ),
     ] = "2m",
     baseline: Annotated[
@@ -260,7 +261,7 @@ def list_suites(as_json: JsonOption = False) -> None:
             {
                 "suite": suite.name,
                 "guarantees": list(suite.guarantees),
-                "needs": sorted(suite.needs) or ["no target" if suite.offline else "two tenants"],
+                "needs": sorted(suite.needs) or ["no requests" if suite.offline else "two tenants"],
                 "share": f"{suite.share / whole:.0%}",
                 "what": suite.title,
             }
@@ -297,6 +298,8 @@ def show_report(
         from saltwall_security.report.document import read
 
         short = {Form.HTML: html, Form.JUNIT: junit, Form.SARIF: sarif}
+        if sum(short.values()) > 1:
+            raise CliError("one form at a time: --html, --junit or --sarif")
         chosen = next((name for name, wanted in short.items() if wanted), form)
         text = writers.FORMS[chosen](read(file))
         if out is None:

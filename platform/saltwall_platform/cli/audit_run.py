@@ -21,6 +21,7 @@ from saltwall_security import run
 from saltwall_security.errors import AuditError
 from saltwall_security.report.build import Circumstances, report
 from saltwall_security.report.document import Report
+from saltwall_security.run import SuiteResult
 from saltwall_security.server import server_version
 from saltwall_security.suite import Suite
 from saltwall_security.target import Target
@@ -51,6 +52,8 @@ def audit(plan: Plan) -> Report:
         CliError, AuditError: it cannot be done; the message says what to do.
     """
     progress = AuditProgress()
+    audit_target.check_url("--target", plan.given.target)
+    audit_target.check_url("--baseline", plan.baseline)
     if plan.baseline == plan.given.target == audit_target.STOCK:
         raise CliError("the target is stock vLLM already: leave --baseline away")
     if audit_target.STOCK in (plan.baseline, plan.given.target):
@@ -58,12 +61,14 @@ def audit(plan: Plan) -> Report:
     with audit_signals.interruptible():
         try:
             with audit_target.opened(plan.given, progress.note) as target:
-                attacked = asyncio.run(_attack(plan, target))
-            if plan.baseline is None:
+                attacked, whole = asyncio.run(_attack(plan, target))
+            if not whole:
+                progress.note("saltwall: interrupted: what was found until then is in the report")
+            if plan.baseline is None or not whole:
                 return attacked
             try:
                 with _baseline(plan, progress) as target:
-                    beside = asyncio.run(_attack(replace(plan, asked=()), target))
+                    beside, _ = asyncio.run(_attack(replace(plan, asked=()), target))
             except (*EXPECTED, AuditError) as error:  # what was found must not be lost
                 progress.note(f"saltwall: no baseline in this report: {error}")
                 return attacked
@@ -72,12 +77,14 @@ def audit(plan: Plan) -> Report:
     return attacked.model_copy(update={"baseline": beside})
 
 
-async def _attack(plan: Plan, target: Target) -> Report:
+async def _attack(plan: Plan, target: Target) -> tuple[Report, bool]:
+    """The report, and whether nobody interrupted the suites."""
     progress = AuditProgress(f"{target.label}, " if plan.baseline is not None else "")
     target = await run.prepare(target)
     server = await server_version(target)
     started, began = datetime.now(UTC), time.monotonic()
-    results = await run.run(target, plan.suites, plan.budget_s, plan.seed, progress)
+    attack = asyncio.create_task(run.run(target, plan.suites, plan.budget_s, plan.seed, progress))
+    results, whole = await _finished(attack, progress)
     progress.clear()
     how = Circumstances(
         started=started,
@@ -88,7 +95,19 @@ async def _attack(plan: Plan, target: Target) -> Report:
         asked=plan.asked,
         server=server,
     )
-    return report(target, results, how)
+    return report(target, results, how), whole
+
+
+async def _finished(
+    attack: asyncio.Task[list[SuiteResult]], progress: AuditProgress
+) -> tuple[list[SuiteResult], bool]:
+    """What the suites have found, and whether nobody interrupted them."""
+    try:
+        return await asyncio.shield(attack), True
+    except asyncio.CancelledError:
+        progress.note("stopping: ending what runs and deleting what was created")
+        attack.cancel()
+        return await attack, False
 
 
 @contextmanager
@@ -130,6 +149,7 @@ def _first_word(command: str) -> str:
 _SHOWN: Final[Mapping[str, Callable[[str], str]]] = {
     "--keys": audit_keys.without_keys,
     "--operator": _first_word,
+    "--restart": _first_word,
 }
 """What may be seen of the values of options that may hold a secret."""
 

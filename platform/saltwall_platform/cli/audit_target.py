@@ -125,10 +125,16 @@ def named(url: str) -> str:
     return urlsplit(url).netloc.rpartition("@")[2] or url
 
 
+def check_url(option: str, url: str | None) -> None:
+    """Raises:
+    CliError: it is none, and not `stock` either.
+    """
+    if url not in (None, STOCK) and urlsplit(url).scheme not in ("http", "https"):
+        raise CliError(f"{option}: give a URL such as https://llm.example/v1, or `stock`")
+
+
 def _elsewhere(given: Given) -> Target:
     url = str(given.target)
-    if urlsplit(url).scheme not in ("http", "https"):
-        raise CliError("--target: give a URL such as https://llm.example/v1, or `stock`")
     return Target(url.rstrip("/"), [], engine_url=given.engine, label=named(url))
 
 

@@ -1,5 +1,6 @@
 """The summary for a terminal."""
 
+import math
 from collections.abc import Iterator, Sequence
 
 from saltwall_security.check import Verdict
@@ -37,6 +38,14 @@ def _lines(report: Report) -> Iterator[str]:
             yield f"{entry.id} held in part: not tested {', '.join(entry.untested)}."
     if report.conclusion.verdict is not Verdict.HELD:
         yield f"Exit code {report.conclusion.exit_code}: {report.conclusion.because}."
+    unclear = [s.name for s in report.suites if s.verdict is Verdict.INCONCLUSIVE]
+    if unclear:
+        suites = " ".join(f"--suite {name}" for name in unclear)
+        yield f"More time may tell, on a quiet machine: {suites} --budget {_longer(report)}"
+
+
+def _longer(report: Report) -> str:
+    return f"{math.ceil(2 * max(report.budget_s, report.seconds) / 60)}m"
 
 
 def _rows(report: Report) -> list[list[str]]:

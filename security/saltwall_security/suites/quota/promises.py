@@ -90,7 +90,8 @@ async def check_promises(stage: Stage) -> AsyncIterator[Check]:
         judge(after[0] < min(before[0], reserve), before[0] > 0 and after[1] < before[1]),
         RESERVE,
         f"With {reserve} blocks reserved, {before[0]} cached ones were {after[0]} after a flood of "
-        f"{sent} blocks into a pool of {stage.pool}.",
+        f"{sent} blocks into a pool of {stage.pool}."
+        + ("" if sent >= stage.pool else " There was no time to fill it."),
         {"reserve_blocks": reserve, "flood_blocks": sent, "kept_blocks": after[0]},
         f"Of the other tenant's own {before[1]} blocks, without a reserve, {after[1]} were left.",
         advice="Take no idle block of a tenant that holds no more than its reserve.",

@@ -1,5 +1,6 @@
 """What was measured, as checks."""
 
+import math
 from collections.abc import Sequence
 from statistics import median
 
@@ -121,11 +122,11 @@ def _more(sampler: Sampler, result: Comparison, suite_s: float) -> str:
     if result.needed is None or result.needed > LOOKS[-1]:
         return f"by what the control shows, more than the {LOOKS[-1]} that are taken at most."
     needed_s = result.needed * sampler.sample_s
-    times = max(1.1, needed_s / ((1 - PART_OF_TIME) * suite_s))
+    enough_s = max(1.1 * suite_s, needed_s / (1 - PART_OF_TIME))
     return (
         f"a leak in {PART:.0%} of the probes takes {result.needed} samples of each kind, about "
-        f"{needed_s:.0f} s of sampling (give {times:.1f} times the budget; this suite had "
-        f"{suite_s:.0f} s)."
+        f"{needed_s:.0f} s of sampling; this suite had {suite_s:.0f} s "
+        f"(`--suite timing --budget {math.ceil(enough_s)}s` is enough)."
     )
 
 

@@ -80,7 +80,7 @@ class Sampler:
                 if refused == PATIENCE:
                     raise
             self._spent_s += time.monotonic() - began
-            self._audit.say(f"{len(self.samples)} of up to {count} samples of each kind")
+            self._audit.say(f"{len(self.samples)} samples of each kind, next look at {count}")
         return True
 
     async def _block(self) -> None:
