@@ -213,6 +213,7 @@ def _for_slot(scheduler: Any) -> None:
             victim = served
         _preempt(scheduler, _newest(scheduler, running[victim]), account)
         waiting.put_first(account)
+        scheduler.grant(account)
         return
 
 

@@ -5,6 +5,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterable
+from math import inf
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -36,6 +37,11 @@ OUTGROWN_S = 60.0
 """How long a preempted request that quotas have left no room for may wait for some (seconds)."""
 _UPCOMING = 64
 """Waiting requests for which a step under contention keeps tokens, at most."""
+_LOOKUPS_PER_STEP = 1 << 15
+"""Tokens of waiting requests whose cached prefix is looked up for that in one step, or one request.
+"""
+_LOOKED_UP_FOR = 16
+"""Steps for which what was found is good enough: it is a demand, and no allocation."""
 _FAILURES_PER_PASS = 64
 """Lines that one step may find short of blocks or tokens."""
 _TRIM_PER_STEP = 200
@@ -131,7 +137,7 @@ class _Guarded(Scheduler):
         """As stock's, after making room for what runs and for what is entitled to run."""
         self.waiting.begin_pass(stuck=not self.running)
         self.preempted_now.clear()
-        self._prefill_tokens = self._failures = 0
+        self._prefill_tokens = self._failures = self._lookups = 0
         unmet, self.kv_cache_manager.unmet = self.kv_cache_manager.unmet, None
         if unmet is not None and self.connector is None:
             self._note_unmet(unmet)
@@ -174,9 +180,10 @@ class _Guarded(Scheduler):
         """The step's prefill tokens by tenant; None when one tenant alone may have them all."""
         if not self.waiting.contended or not self.scheduler_config.enable_chunked_prefill:
             return None
-        tokens = self.step_budget.tokens()
-        if tokens >= self.max_num_scheduled_tokens:
-            return None
+        # What decodes is not kept from it by prompts that stand before it in vLLM's order.
+        decodes = (len(self.running) - len(self._inflight_prefills)) * self._decode_tokens
+        left = max(self.step_budget.least, self.max_num_scheduled_tokens - decodes)
+        tokens = min(self.step_budget.tokens(), left)
         demands: dict[Account, int] = {}
         for request in self.running if self._inflight_prefills else ():
             if request in self._inflight_prefills:
@@ -206,8 +213,22 @@ class _Guarded(Scheduler):
                 fits = before + blocks <= self.ledger.allowance(account)
             pins[account] = (before or 0) + (blocks if fits else self.ledger.total)
             if fits and demands.get(account, 0) < tokens:
-                cached = super()._get_local_prefix_cache_hit(request)[1]
-                demands[account] = demands.get(account, 0) + request.num_tokens - cached
+                found = demands.get(account, 0) + request.num_tokens - self._cached(request)
+                demands[account] = found
+
+    def _cached(self, request: Any) -> int:
+        """Tokens of a waiting request that were found cached when it was last looked up.
+
+        A look takes as long as the prompt: few are made in a step, and each seldom again. What was
+        not looked up yet asks for nothing, and may have what others leave.
+        """
+        step, stored = self.current_step, request.saltwall_holder.account.stored
+        at, then, tokens = getattr(request, "saltwall_cached", (-inf, None, request.num_tokens))
+        if self._lookups < _LOOKUPS_PER_STEP and stored != then and step >= at + _LOOKED_UP_FOR:
+            self._lookups += request.num_tokens
+            tokens = super()._get_local_prefix_cache_hit(request)[1]
+            request.saltwall_cached = step, stored, tokens
+        return int(tokens)
 
     def grant(self, account: Account) -> None:
         """Room was made for the tenant's head: it is admitted, if with few tokens at first."""
@@ -357,6 +378,7 @@ class _Guarded(Scheduler):
     def _handle_blocked_waiting_request(self, request: Any) -> bool:
         """As stock's; a request that lacks blocks or tokens holds up its own tenant alone."""
         if not super()._handle_blocked_waiting_request(request):
+            self.waiting.stand_by(request.saltwall_holder.account)
             return False
         if self.connector is not None or self._holds_kv_blocks(request):
             return True

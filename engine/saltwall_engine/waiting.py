@@ -43,7 +43,9 @@ def _able(request: Any) -> bool:
 class Line:
     """One tenant's waiting requests."""
 
-    __slots__ = ("account", "listed", "parked", "requests", "serial", "sits_out", "urgent")
+    __slots__ = (
+        *("account", "listed", "parked", "requests", "serial", "sits_out", "stood_by", "urgent"),
+    )
 
     def __init__(self, account: Account) -> None:
         self.account = account
@@ -58,6 +60,8 @@ class Line:
         """Its tenant is below its reserve: blocks are being reclaimed for its head."""
         self.sits_out = 0
         """The pass in which nothing more of it is looked at."""
+        self.stood_by = False
+        """It could not be served for a while, through no other line being served before it."""
 
 
 class TenantQueue(RequestQueue):
@@ -106,15 +110,16 @@ class TenantQueue(RequestQueue):
         self._closed = False
         self._first = None
         self._peeked = None
-        emptied, self._emptied = self._emptied, []
-        for line in emptied:
-            if not line.requests and self._lines.get(line.account) is line:
-                self._unpark(line)
-                del self._lines[line.account]
         sitting, self._sitting = self._sitting, []
         for line in sitting:
             line.listed = False
             self._list(line)
+        emptied, self._emptied = self._emptied, []
+        for line in emptied:
+            if not line.requests and self._lines.get(line.account) is line:
+                self._unpark(line)
+                if not line.listed:  # else its entry waits for the next request, or to be met
+                    del self._lines[line.account]
         for _ in range(min(PROBES_PER_STEP, len(self._parked))):
             line, _ = self._parked.popitem(last=False)
             pins, hits, stored = line.parked  # type: ignore[misc]
@@ -171,7 +176,13 @@ class TenantQueue(RequestQueue):
             self.urgent[line] = None
         else:
             line.parked = pins, hits, account.stored
+            line.stood_by = True
             self._parked[line] = None
+
+    def stand_by(self, account: Account) -> None:
+        """The tenant's head waits for something else than its turn."""
+        if not _able(self.head(account)):
+            self._lines[account].stood_by = True
 
     def admit(self, account: Account) -> None:
         """The tenant's head is being admitted: what follows it is not urgent for that."""
@@ -218,6 +229,8 @@ class TenantQueue(RequestQueue):
             elif not line.requests or line.parked is not None or line.urgent:
                 heappop(ready)
                 line.listed = False
+                if not line.requests:
+                    self._emptied.append(line)
             elif line.sits_out == self._pass:
                 heappop(ready)
                 self._sitting.append(line)
@@ -278,19 +291,26 @@ class TenantQueue(RequestQueue):
         """A request of the tenant's is being admitted, at the least counter of all that could be.
 
         So a counter below that of the last one was left behind by a line that could not be served:
-        it waited for its own ceiling, or for a grammar. That earns nothing (start-time fair
-        queueing, SIGCOMM 1996).
+        it waited for blocks, or for a grammar. That earns nothing (start-time fair queueing,
+        SIGCOMM 1996); nor where nobody was admitted meanwhile, and others decoded.
         """
+        line = self._lines[account]
+        if line.stood_by:
+            line.stood_by = False
+            account.tokens = max(account.tokens, self._floor(line))
         account.tokens = self._admitted = max(account.tokens, self._admitted)
 
-    def _floor(self) -> float:
+    def _floor(self, but: Line | None = None) -> float:
         """The least counter of the tenants that compete; where none does, the highest of all.
 
         Nobody is owed what others were given while nobody waited.
+
+        Args:
+            but: a line that does not count.
         """
         lines = (*self._sitting, *(line for _, _, line in self._ready[:_FLOOR_LOOKS]))
         least = min(
-            (line.account.tokens for line in lines if self._competes(line)),
+            (x.account.tokens for x in lines if x is not but and self._competes(x)),
             default=None,
         )
         if least is None:
