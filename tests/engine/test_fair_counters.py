@@ -5,34 +5,16 @@ counts the steps that another one's small request takes.
 """
 
 from collections.abc import Callable
-from itertools import count
 from typing import Any
-from uuid import UUID
 
 import pytest
-from fake_engine import FakeEngine
+from timed_engine import STEP_TOKENS, TENANTS, TimedEngine, prompt, steps
 
 from saltwall_engine.ledger import Quota
 
 MakeConfig = Callable[..., Any]
 ASYNC = pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
-GREEDY, VICTIM, *HELPERS = TENANTS = [UUID(int=number + 1) for number in range(20)]
-STEP_TOKENS = 400.0
-"""Prefill tokens that fit the bound on a step, once its engine has learned."""
-NUMBERS = count(1)
-
-
-class TimedEngine(FakeEngine):
-    """Its steps take 20 ms and 0.2 ms a token, of 100 ms that a step may take."""
-
-    now = 0.0
-
-    def _clock(self) -> float:
-        return self.now
-
-    def _update(self, scheduled: Any, sampled: list[str]) -> None:
-        self.now += (20.0 + 0.2 * scheduled.total_num_scheduled_tokens) / 1000
-        super()._update(scheduled, sampled)
+GREEDY, VICTIM, *HELPERS = TENANTS
 
 
 @pytest.fixture
@@ -44,22 +26,6 @@ def make_engine(make_config: MakeConfig) -> Callable[..., TimedEngine]:
         return TimedEngine(make_config(**{**plenty, **options}), TENANTS)
 
     return make
-
-
-def prompt(tokens: int) -> list[int]:
-    """One that nobody has sent."""
-    number = next(NUMBERS)
-    return [(number * 13 + i * i + i * number) % 900 for i in range(tokens)]
-
-
-def steps(engine: TimedEngine, done: Callable[[], bool], most: int = 600) -> int:
-    """Steps until something holds, at most so many."""
-    for taken in range(most):
-        if done():
-            return taken
-        engine.step()
-    engine.scheduler.check_integrity()
-    return most
 
 
 def flood(engine: TimedEngine) -> None:

@@ -9,7 +9,7 @@ from bare_core import BLOCK
 
 from saltwall_tenants.wire import EngineKeys, TicketRoot
 
-MODEL_LEN = 16384
+MODEL_LEN = 65_536
 
 
 def set_environment() -> None:
