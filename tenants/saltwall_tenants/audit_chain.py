@@ -33,7 +33,7 @@ class Kind(StrEnum):
 
 
 class Problem(NamedTuple):
-    """What is wrong, and where; position 0 is that of a checkpoint that cannot be read."""
+    """What is wrong, and where."""
 
     position: int
     kind: Kind
@@ -63,19 +63,17 @@ class Entry(NamedTuple):
     hash: bytes
 
 
-async def verify(
-    tx: AsyncSession, anchor: Sequence[Checkpoint | None] = (), key: bytes = b""
-) -> Report:
+async def verify(tx: AsyncSession, anchor: Sequence[Checkpoint] = (), key: bytes = b"") -> Report:
     """Checks the log against itself and against checkpoints; reads all of it.
 
     Args:
-        anchor: the newest checkpoint proves the most; None is one that cannot be read.
+        anchor: the newest checkpoint proves the most.
         key: the public key that must have signed them (32 bytes).
     """
     entries = await _entries(tx)
     hashes = {0: GENESIS, **{entry.sequence: entry.hash for entry in entries}}
     problems = broken(entries) + contradicted(hashes, anchor, key)
-    signed = [each.position for each in anchor if each is not None]
+    signed = [each.position for each in anchor]
     return Report(len(entries), 0 if problems else max(signed, default=0), problems)
 
 
@@ -100,14 +98,12 @@ def broken(entries: Sequence[Entry]) -> list[Problem]:
 
 
 def contradicted(
-    hashes: Mapping[int, bytes], anchor: Sequence[Checkpoint | None], key: bytes
+    hashes: Mapping[int, bytes], anchor: Sequence[Checkpoint], key: bytes
 ) -> list[Problem]:
     """Where the log, by the hash at each position, is not what the checkpoints were made of."""
     problems = []
     for checkpoint in anchor:
-        if checkpoint is None:
-            problems.append(Problem(0, Kind.BAD_SIGNATURE))
-        elif not checkpoint.is_genuine():
+        if not checkpoint.is_genuine():
             problems.append(Problem(checkpoint.position, Kind.BAD_SIGNATURE))
         elif checkpoint.key != key:
             problems.append(Problem(checkpoint.position, Kind.FOREIGN))

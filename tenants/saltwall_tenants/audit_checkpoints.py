@@ -15,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from saltwall_tenants import audit
 from saltwall_tenants.clock import utc_now
-from saltwall_tenants.errors import Conflict
+from saltwall_tenants.errors import Conflict, Invalid
 from saltwall_tenants.models import AuditEventRow
 from saltwall_tenants.wire import KeyFileError, WireError
 from saltwall_tenants.wire.encoding import b64decode, b64encode, cbor
@@ -126,10 +126,23 @@ class SigningKey:
         return Ed25519PrivateKey.from_private_bytes(self.secret)
 
 
-def read(path: Path) -> list[Checkpoint | None]:
-    """The checkpoints in a file, None for each line that is none."""
-    lines = path.read_text(errors="replace").splitlines()
-    return [Checkpoint.parse(line) for line in lines if line.strip()]
+def read(path: Path) -> list[Checkpoint]:
+    """The checkpoints in a file, a line each.
+
+    Raises:
+        Invalid: a line is none; the message says which.
+    """
+    found = []
+    for number, line in enumerate(_lines(path), start=1):
+        if line.strip():
+            checkpoint = Checkpoint.parse(line)
+            if checkpoint is None:
+                raise Invalid(
+                    f"{path}:{number} is not a checkpoint, or not a whole one: give what `saltwall"
+                    " log checkpoint` has written, copied again if it was cut off"
+                )
+            found.append(checkpoint)
+    return found
 
 
 def newest(path: Path, key: SigningKey) -> Checkpoint | None:
@@ -138,10 +151,10 @@ def newest(path: Path, key: SigningKey) -> Checkpoint | None:
     Raises:
         Conflict: somebody else wrote it.
     """
-    found = read(path) if path.exists() else []
-    if not found:
+    lines = [line for line in _lines(path) if line.strip()] if path.exists() else []
+    if not lines:
         return None
-    last = found[-1]
+    last = Checkpoint.parse(lines[-1])
     if last is None or last.key != key.public or not last.is_genuine():
         raise Conflict(f"{path} ends with a checkpoint that {FILE_NAME} has not signed: move it")
     return last
@@ -170,6 +183,10 @@ def append(path: Path, checkpoint: Checkpoint) -> None:
         file.write(json.dumps(checkpoint.document()).encode() + b"\n")
         file.flush()
         os.fsync(file.fileno())
+
+
+def _lines(path: Path) -> list[str]:
+    return path.read_text(errors="replace").splitlines()
 
 
 async def _hash_at(tx: AsyncSession, position: int) -> bytes | None:

@@ -75,6 +75,7 @@ def test_without_the_newest_checkpoint_the_rest_is_unproven(
     }
     found = saltwall("log", "verify")
     assert (found.code, found.out.split(":")[0]) == (2, "unproven")
+    assert f"--anchor FILE, a copy of {home / NAME}" in found.out
 
 
 def test_tampering_is_said_with_kind_and_place(saltwall: CommandLine, home: Path) -> None:
@@ -107,15 +108,28 @@ def test_a_public_key_is_enough_to_verify(saltwall: CommandLine, home: Path) -> 
     (home / "keys" / "audit.json").unlink()
     verify = ("log", "verify", "--anchor", str(home / NAME))
     saltwall.ok(*verify, "--key", key)
-    assert "audit.json" in saltwall.refused(*verify)
+    found = saltwall(*verify)
+    assert (found.code, "audit.json" in found.err) == (2, True)
     found = saltwall(*verify, "--key", "A" * 43)
     assert (found.code, "another log" in found.out) == (1, True)
     assert saltwall(*verify, "--key", "short").code == 2
     assert "restore it" in saltwall.refused("log", "checkpoint")
 
 
-def test_an_anchor_without_a_checkpoint_is_refused(saltwall: CommandLine, home: Path) -> None:
-    """An empty file, and one that is not there, prove nothing."""
+def test_what_holds_no_checkpoints_accuses_nobody(saltwall: CommandLine, home: Path) -> None:
+    """Exit code 2 and one line with the place: another file, half a copy, none, one not there."""
+    whole = (home / NAME).read_text()
     (home / "empty").touch()
-    for name in ("empty", "nowhere"):
-        assert name in saltwall.refused("log", "verify", "--anchor", str(home / name))
+    (home / "notes").write_text("\nRead me.\nAnd me.\n")
+    (home / "cut").write_text(whole[:-50])
+    for name, place in (("empty", ""), ("nowhere", ""), ("notes", ":2"), ("cut", ":3")):
+        found = saltwall("log", "verify", "--anchor", str(home / name))
+        assert (found.code, found.out, len(found.err.splitlines())) == (2, "", 1)
+        assert f"{home / name}{place}" in found.err
+
+
+def test_a_log_that_cannot_be_read_accuses_nobody(saltwall: CommandLine, home: Path) -> None:
+    """Exit code 1 is for tampering alone."""
+    (home / "saltwall.db").unlink()
+    found = saltwall("log", "verify", "--anchor", str(home / NAME))
+    assert (found.code, "there is no database" in found.err) == (2, True)

@@ -10,7 +10,7 @@ from saltwall_tenants import audit, audit_checkpoints
 from saltwall_tenants.audit_chain import Kind, contradicted
 from saltwall_tenants.audit_checkpoints import FILE_NAME, Checkpoint, SigningKey
 from saltwall_tenants.database import Database
-from saltwall_tenants.errors import Conflict
+from saltwall_tenants.errors import Conflict, Invalid
 from saltwall_tenants.wire import KeyFileError
 
 KEY, OTHER = SigningKey(b"k" * 32), SigningKey(b"o" * 32)
@@ -37,13 +37,12 @@ def test_a_checkpoint_reads_back(tmp_path: Path) -> None:
         (SIGNED._replace(key=OTHER.public), Kind.BAD_SIGNATURE),
         (SIGNED._replace(at=OTHER.sign(2, b"").at), Kind.BAD_SIGNATURE),
         (SIGNED._replace(signature=bytes(64)), Kind.BAD_SIGNATURE),
-        (None, Kind.BAD_SIGNATURE),
         (OTHER.sign(2, HASHES[2]), Kind.FOREIGN),
         (KEY.sign(3, b"3" * 32), Kind.TRUNCATED),
         (KEY.sign(2, HASHES[1]), Kind.REWRITTEN),
     ],
 )
-def test_what_contradicts_the_log_is_named(checkpoint: Checkpoint | None, kind: Kind) -> None:
+def test_what_contradicts_the_log_is_named(checkpoint: Checkpoint, kind: Kind) -> None:
     """Each kind, also beside one that agrees."""
     assert contradicted(HASHES, [SIGNED], KEY.public) == []
     found = contradicted(HASHES, [SIGNED, checkpoint], KEY.public)
@@ -58,6 +57,19 @@ def test_other_lines_are_no_checkpoints(change: dict[str, object] | None) -> Non
     """A wrong field anywhere, or half a line."""
     line = json.dumps(SIGNED.document() | (change or {}))
     assert Checkpoint.parse(line if change else line[:50]) is None
+
+
+@pytest.mark.parametrize("line", ["Read me.", json.dumps(SIGNED.document())[:-9]])
+def test_a_file_with_another_line_is_refused_with_its_place(tmp_path: Path, line: str) -> None:
+    """It is another file, or half a copy; it cannot be gone on with either."""
+    path = tmp_path / "checkpoints"
+    audit_checkpoints.append(path, SIGNED)
+    with path.open("a") as file:
+        file.write(f"\n{line}")
+    with pytest.raises(Invalid, match=f"{path}:3 is not a checkpoint"):
+        audit_checkpoints.read(path)
+    with pytest.raises(Conflict, match="move it"):
+        audit_checkpoints.newest(path, KEY)
 
 
 async def test_a_log_that_does_not_go_on_is_not_signed(db: Database) -> None:

@@ -2,14 +2,16 @@
 
 import asyncio
 import json
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from saltwall_platform.cli import session
-from saltwall_platform.cli.errors import CliError
+from saltwall_platform.cli.errors import EXPECTED, CliError, explain
 from saltwall_platform.cli.output import JsonOption, Row, show, show_one
 from saltwall_tenants import audit, audit_chain, audit_checkpoints
 from saltwall_tenants.audit_chain import Report
@@ -65,15 +67,16 @@ def verify(
 
     Events up to the newest checkpoint in FILE are proven. Those after it, and all without one,
     only follow from one another: whoever can write to the database could have written them.
-    Exit code 0: proven whole. 1: tampered with, or not verified for the reason given. 2: unproven.
+    Exit code 0: proven whole. 1: tampered with. 2: unproven, or not verified for the reason given.
 
     \b
     Example:
       saltwall log verify --anchor /mnt/elsewhere/audit-checkpoints.jsonl
     """
-    given = [] if anchor is None else _read(anchor)
-    public = _public(key) if given else b""
-    report = session.read(lambda tx: audit_chain.verify(tx, given, public))
+    with _unproven():
+        given = [] if anchor is None else _read(anchor)
+        public = _public(key) if given else b""
+        report = session.read(lambda tx: audit_chain.verify(tx, given, public))
     if as_json:
         problems = [problem._asdict() for problem in report.problems]
         counted = {"events": report.events, "proven": report.proven}
@@ -118,7 +121,17 @@ def checkpoint(
     show_one(row, as_json=as_json)
 
 
-def _read(path: Path) -> Sequence[Checkpoint | None]:
+@contextmanager
+def _unproven() -> Iterator[None]:
+    """What is wrong inside ends with exit code 2: nobody has tampered with what was not read."""
+    try:
+        yield
+    except EXPECTED as error:
+        print(f"saltwall: {explain(error, session.schema_is_old)}", file=sys.stderr)
+        raise typer.Exit(EXIT_CODES["unproven"]) from None
+
+
+def _read(path: Path) -> Sequence[Checkpoint]:
     found = audit_checkpoints.read(path)
     if not found:
         raise CliError(f"{path} has no checkpoint: make one with `saltwall log checkpoint`")
@@ -142,6 +155,7 @@ def _said(report: Report, *, anchored: bool) -> str:
     if report.verdict == "whole":
         return f"whole: {report.events} events, all proven by a signed checkpoint"
     proven = f"{report.proven} of {report.events} events are proven"
-    return f"unproven: {proven}; " + (
-        "no checkpoint was made after them" if anchored else "give signed checkpoints: --anchor"
-    )
+    if anchored:
+        return f"unproven: {proven}; no checkpoint was made after them"
+    written = session.settings().checkpoints
+    return f"unproven: {proven}; give signed checkpoints: --anchor FILE, a copy of {written}"
