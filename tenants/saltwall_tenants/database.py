@@ -65,7 +65,7 @@ def connect(url: str) -> AsyncEngine:
         event.listen(engine.sync_engine, "begin", _begin_sqlite)
         return engine
     if find_spec("asyncpg") is None:
-        raise Invalid("PostgreSQL needs a driver: pip install 'saltwall[postgres]'")
+        raise Invalid("PostgreSQL needs a driver: pip install '.[postgres]' in a checkout")
     import asyncpg
 
     async def connection() -> Any:  # asyncpg itself reads the URL: it knows all of libpq's forms

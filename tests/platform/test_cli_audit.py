@@ -258,7 +258,7 @@ def test_without_the_extra_it_says_what_to_install(
     for arguments in (["run"], ["list"], ["report", "report.json"]):
         result = saltwall("audit", *arguments)
         assert result.code == 2
-        assert "needs no_such_package: pip install 'saltwall[audit]'" in result.err
+        assert "needs no_such_package: pip install '.[audit]' in a checkout" in result.err
 
 
 def test_the_baseline_is_in_the_report_and_does_not_decide(

@@ -1,6 +1,7 @@
 """What `make up` installs, and what it says when it cannot."""
 
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -64,6 +65,14 @@ def test_on_a_gpu_plain_vllm_comes_through_the_extra(tmp_path: Path) -> None:
     assert arguments[-2:] == ("-e", f"{ROOT}[engine,postgres]")
     assert arguments[arguments.index("-c") + 1] == str(tmp_path / "constraints-gpu.txt")
     assert not any("engine-cpu" in word for step in steps for word in step.arguments)
+
+
+def test_nobody_is_told_to_install_saltwall_by_name() -> None:
+    """It is on no package index: whoever takes the name there would be installed."""
+    texts = [*ROOT.glob("*.md"), *ROOT.glob("*/*.md"), *ROOT.glob("*/saltwall_*/**/*.py")]
+    by_name = re.compile(r"pip install\s+(-\S+\s+)*['\"]?saltwall\b")
+    assert len(texts) > 100
+    assert [str(path) for path in texts if by_name.search(path.read_text())] == []
 
 
 def test_no_step_names_a_package_index(tmp_path: Path) -> None:

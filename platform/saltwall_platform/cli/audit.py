@@ -64,8 +64,8 @@ def check_installed() -> None:
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
         raise CliError(
-            f"the auditor needs {', '.join(missing)}: pip install 'saltwall[audit]' (`make up` "
-            "installs it in a checkout)"
+            f"the auditor needs {', '.join(missing)}: pip install '.[audit]' in a checkout, where "
+            "`make up` does it too"
         )
 
 

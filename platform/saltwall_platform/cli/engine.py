@@ -73,8 +73,8 @@ def engine(
         return
     if importlib.util.find_spec("vllm") is None:
         raise CliError(
-            "vLLM is not installed here: pip install 'saltwall[engine]', or install saltwall into "
-            "the environment that has it"
+            "vLLM is not installed here: pip install '.[engine]' in a checkout, or pip install . "
+            "into the environment that has it"
         )
     engine_keys.ready(settings.keys_dir, command.name, keys)
     environ = command.environ(os.environ)

@@ -20,7 +20,7 @@ from saltwall_tenants.wire import EngineKeys, KeyFileError
 from saltwall_tenants.wire.attestation import supported_vllm, vllm_range
 
 Level = Literal["ok", "warn", "fail"]
-INSTALL_VLLM = "`make up` installs it for CPUs, pip install 'saltwall[engine]' for GPUs"
+INSTALL_VLLM = "in a checkout `make up` installs it for CPUs, pip install '.[engine]' for GPUs"
 
 
 @dataclass(frozen=True)
