@@ -17,7 +17,7 @@ from word_cache_server import WordCache, serving
 
 from saltwall_platform.cli import audit as audit_command
 from saltwall_platform.cli.audit_run import command
-from saltwall_platform.stack import vllm_install
+from saltwall_platform.stack import preflight, vllm_install
 from saltwall_security import registry
 from saltwall_security.report.document import read
 
@@ -248,6 +248,17 @@ def test_a_refused_key_is_named_by_its_tenant(saltwall: CommandLine, apart: Word
     result = saltwall("audit", "run", "--target", apart.url, *given)
     assert result.code == 2
     assert "the key of b is refused: who are you?" in result.err
+
+
+def test_an_installation_that_still_starts_is_waited_for(
+    saltwall: CommandLine, tmp_path: Path
+) -> None:
+    """Its ports are not known yet, and what answers at the usual ones is something else."""
+    with preflight.only_one(tmp_path / "home"):
+        result = saltwall("audit", "run")
+    assert result.code == 2
+    assert "`saltwall up` is still starting" in result.err
+    assert "still starting" not in saltwall("audit", "run").err
 
 
 def test_without_the_extra_it_says_what_to_install(

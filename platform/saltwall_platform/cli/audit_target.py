@@ -17,7 +17,7 @@ from saltwall_platform.cli import audit_keys, audit_signals, session
 from saltwall_platform.cli.errors import CliError
 from saltwall_platform.cli.prepared import PreparedCommandLine
 from saltwall_platform.settings import Engine, Settings
-from saltwall_platform.stack import engine_keys, preflight, stock_vllm, welcome
+from saltwall_platform.stack import engine_keys, preflight, running, stock_vllm, welcome
 from saltwall_security.errors import AuditError
 from saltwall_security.operator import CommandLine
 from saltwall_security.target import Target, Tenant
@@ -141,6 +141,10 @@ def _elsewhere(given: Given) -> Target:
 def _here(given: Given) -> Target:
     """The installation in a data directory of this machine, with all that can be had there."""
     settings = _settings(given)
+    if given.target is None and running.starting(settings.home):
+        raise CliError(
+            f"`saltwall up` is still starting in {settings.home}: wait until it is ready"
+        )
     url = (given.target or f"{welcome.base_url(settings)}/v1").rstrip("/")
     _look(url, settings.home)
     engine = _engine(settings, given)

@@ -101,6 +101,7 @@ def up(
     # Built first, to refuse a flag before anything is touched.
     plan.engine(options, settings, "model", gpu=gpu, base=os.environ)
     with preflight.only_one(settings.home):
+        running.location(settings.home).unlink(missing_ok=True)  # of one that was killed
         run(settings, options, gpu=gpu, as_json=as_json)
 
 

@@ -60,6 +60,11 @@ def announced(home: Path, running: Running) -> Iterator[None]:
         path.unlink(missing_ok=True)
 
 
+def starting(home: Path) -> bool:
+    """Whether `saltwall up` holds a data directory and does not serve yet."""
+    return preflight.is_held(home) and not location(home).exists()
+
+
 def find(home: Path) -> Running | None:
     """What runs in a data directory now; None if nothing does, or it is not ready yet."""
     try:
