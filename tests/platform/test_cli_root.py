@@ -52,6 +52,15 @@ def test_every_command_explains_itself(saltwall: CommandLine, command: tuple[str
     assert f"saltwall {' '.join(command)}" in saltwall.ok(*command, "--help")
 
 
+@pytest.mark.parametrize("group", sorted({command[0] for command in COMMANDS if command[1:]}))
+def test_the_list_of_commands_cuts_nothing_off(
+    saltwall: CommandLine, monkeypatch: pytest.MonkeyPatch, group: str
+) -> None:
+    """On a terminal of the usual width."""
+    monkeypatch.setenv("COLUMNS", "80")
+    assert "..." not in saltwall.ok(group, "--help").partition("Commands:")[2]
+
+
 def test_the_version_is_the_distributions(saltwall: CommandLine) -> None:
     """Both spellings, and the versions that matter as JSON."""
     versions = json.loads(saltwall.ok("version", "--json"))

@@ -248,7 +248,7 @@ def run(
         raise typer.Exit(report.conclusion.exit_code)
 
 
-@app.command("list")
+@app.command("list", short_help="List the suites, and what they need.")
 def list_suites(as_json: JsonOption = False) -> None:
     """List the suites: what they are about, what they need, and their part of the time."""
     with answerable():

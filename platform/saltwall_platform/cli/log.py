@@ -43,7 +43,7 @@ def list_events(
     )
 
 
-@app.command()
+@app.command(short_help="Verify that the log is as it was written.")
 def verify(
     anchor: Annotated[
         Path | None,
@@ -86,7 +86,7 @@ def verify(
     raise typer.Exit(EXIT_CODES[report.verdict])
 
 
-@app.command()
+@app.command(short_help="Sign the log as it is now.")
 def checkpoint(
     out: Annotated[
         Path | None,

@@ -50,7 +50,7 @@ def weight_of(text: str) -> Decimal:
         raise typer.BadParameter(str(error), param_hint="--weight") from None
 
 
-@app.command("set")
+@app.command("set", short_help="Set a tenant's quota, on every engine.")
 def set_quota(
     tenant: Name,
     reserve: Annotated[
@@ -149,7 +149,7 @@ def set_quota(
         typer.echo(line, err=True)
 
 
-@app.command()
+@app.command(short_help="Give a tenant the default quota again.")
 def clear(tenant: Name, as_json: JsonOption = False) -> None:
     """Give a tenant the default quota again: no reserve, no ceiling, weight 1, stored."""
     had = session.write(lambda tx: quotas.clear_quota(tx, tenant, actor=session.actor()))
@@ -159,7 +159,7 @@ def clear(tenant: Name, as_json: JsonOption = False) -> None:
     typer.echo(f"cleared the quota of {tenant}" if had else f"{tenant} has the default quota")
 
 
-@app.command("show")
+@app.command("show", short_help="Show quotas as stored, and as engines enforce them.")
 def show_quota(
     tenant: Annotated[
         str | None, typer.Argument(help="One tenant, by name or id.", show_default=False)

@@ -29,7 +29,7 @@ def row(salt: SaltGeneration) -> Row:
     }
 
 
-@app.command()
+@app.command(short_help="Give a tenant a new salt.")
 def rotate(
     tenant: Name,
     grace: Annotated[
@@ -72,7 +72,7 @@ def promoted(tenant: str, salt: SaltGeneration, patience: timedelta) -> SaltGene
     return salt
 
 
-@app.command("list")
+@app.command("list", short_help="List a tenant's salt generations.")
 def list_salts(tenant: Name, as_json: JsonOption = False) -> None:
     """List a tenant's salt generations; the secrets themselves are never shown."""
     found = session.read(lambda tx: salts.list_for(tx, tenant))

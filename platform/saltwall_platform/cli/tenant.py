@@ -56,7 +56,7 @@ def list_tenants(
     )
 
 
-@app.command("show")
+@app.command("show", short_help="Show a tenant, with its keys and what it has used.")
 def show_tenant(name: Name, as_json: JsonOption = False) -> None:
     """Show a tenant with its keys, its salt's generation and what it has used."""
 
@@ -93,7 +93,7 @@ def resume(name: Name, as_json: JsonOption = False) -> None:
     show_one(row(found), as_json=as_json)
 
 
-@app.command()
+@app.command(short_help="Delete a tenant for good, with its keys and salts.")
 def delete(
     name: Name,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
