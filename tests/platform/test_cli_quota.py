@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import socket
 import threading
 from collections.abc import Iterator
@@ -82,6 +83,19 @@ def test_a_quota_is_set_changed_and_cleared(saltwall: CommandLine, engine: Scrip
     assert "cleared" in saltwall.ok("quota", "clear", "acme")
     assert stored(saltwall) == DEFAULTS
     assert "default" in saltwall.ok("quota", "clear", "acme")
+
+
+def test_people_read_whether_a_quota_is_set_and_what_is_cached(saltwall: CommandLine) -> None:
+    """In words that differ; an engine that cannot be asked leaves no empty line."""
+    text = saltwall.ok("quota", "show", "acme")
+    assert re.search(r"^caching +on$", text, re.M)
+    assert re.search(r"^quota set +no$", text, re.M)
+    assert "" not in text.splitlines()
+    saltwall.ok("quota", "set", "acme", "--no-store", "--strict", "--reserve", "30%")
+    text = saltwall.ok("quota", "show", "acme")
+    assert re.search(r"^strict +yes$", text, re.M)
+    assert re.search(r"^caching +off$", text, re.M)
+    assert re.search(r"^quota set +yes$", text, re.M)
 
 
 def test_strict_replaces_a_ceiling(saltwall: CommandLine, engine: ScriptedEngine) -> None:
@@ -261,8 +275,8 @@ def test_show_has_words_for_what_is_no_ceiling(
     _, acme, globex, *_ = saltwall.ok("quota", "show").splitlines()
     assert acme.split()[:4] == ["acme", "30%", "=", "reserve"]
     assert globex.split()[:4] == ["globex", "0", "blocks", "none"]
-    assert "ceiling  = reserve" in saltwall.ok("quota", "show", "acme")
-    assert "ceiling  none" in saltwall.ok("quota", "show", "globex")
+    assert "ceiling    = reserve" in saltwall.ok("quota", "show", "acme")
+    assert "ceiling    none" in saltwall.ok("quota", "show", "globex")
 
 
 def test_show_lists_every_tenant(saltwall: CommandLine, engine: ScriptedEngine) -> None:
@@ -270,9 +284,9 @@ def test_show_lists_every_tenant(saltwall: CommandLine, engine: ScriptedEngine) 
     saltwall.ok("quota", "set", "acme", "--reserve", "30%", "--weight", "0.5")
     enforce(saltwall, engine, "acme", reserve=96, weight=0.5, idle=3)
     header, acme, globex = (line.split() for line in saltwall.ok("quota", "show").splitlines())
-    assert header[:6] == ["TENANT", "RESERVE", "CEILING", "WEIGHT", "STRICT", "STORE"]
+    assert header[:6] == ["TENANT", "RESERVE", "CEILING", "WEIGHT", "STRICT", "CACHING"]
     assert header[7:10] == ["RESERVE", "NOW", "(BLOCKS)"]
-    stored_now = ["acme", "30%", "none", "0.5", "False", "True"]
+    stored_now = ["acme", "30%", "none", "0.5", "no", "on"]
     assert acme == [*stored_now, "demo", "96", "none", "3", "0", "3"]
     assert globex[:3] == ["globex", "0", "blocks"]
     listed = json.loads(saltwall.ok("quota", "show", "--json"))

@@ -56,6 +56,8 @@ def text(value: Value) -> str:
             return value.strftime("%Y-%m-%d %H:%M:%S")
         case str():
             return value
+        case bool():
+            return "yes" if value else "no"
         case list() | tuple():
             return ", ".join(value)
         case _:

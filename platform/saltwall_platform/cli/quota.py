@@ -193,9 +193,12 @@ def show_quota(
         only = wanted[0]
         quota = stored.get(only.id, quotas.DEFAULT)
         show_one(readable(row(only, quota, stored=only.id in stored)), as_json=False)
+    lines = listed(rows, every_unit=tenant is not None)
+    if tenant and lines:
         typer.echo()
-    empty = "" if tenant else "There is no tenant yet: saltwall tenant create NAME"
-    show(listed(rows, every_unit=tenant is not None), as_json=False, empty=empty)
+    if lines or not tenant:
+        empty = "There is no tenant yet: saltwall tenant create NAME"
+        show(lines, as_json=False, empty=empty)
     by_name = {each.tenant_name: each.quota for each in every}
     for line in problems(reports) + differences(rows, by_name, reports):
         typer.echo(line)

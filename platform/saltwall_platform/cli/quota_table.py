@@ -23,6 +23,8 @@ UNHEARD_OF: Mapping[str, Any] = {
 
 SIZES = ("reserve", "ceiling", "held", "pinned", "idle")
 NO_CEILING = "none"
+_SAID = {"store": "caching", "stored": "quota_set"}
+"""What people read instead of a field's name."""
 Units = dict[str, Any]
 
 
@@ -94,9 +96,11 @@ def problems(reports: Sequence[EngineReport]) -> list[str]:
 
 
 def readable(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A stored quota for people: a ceiling that is not there is said in words."""
+    """A stored quota for people: a ceiling that is not there, and what is cached, in words."""
     none = "= reserve" if row["strict"] else NO_CEILING
-    return {**row, "ceiling": none if row["ceiling"] is None else row["ceiling"]}
+    said = {"ceiling": none if row["ceiling"] is None else row["ceiling"]}
+    said |= {"store": "on" if row["store"] else "off"}
+    return {_SAID.get(name, name): value for name, value in {**row, **said}.items()}
 
 
 def refusal(stored: Mapping[str, Quota], capacity: Capacity) -> str:
@@ -223,8 +227,9 @@ def _stored_blocks(stored: Mapping[str, Any], name: str) -> int | str:
 
 
 def _tenant_line(row: Mapping[str, Any], engine: Mapping[str, Any] | None) -> dict[str, Any]:
-    line = {name: readable(row)[name] for name in ("tenant", "reserve", "ceiling", "weight")}
-    line |= {"strict": row["strict"], "store": row["store"]}
+    names = ("tenant", "reserve", "ceiling", "weight", "strict", "caching")
+    said = readable(row)
+    line = {name: said[name] for name in names}
     line["engine"] = engine["engine"] if engine else None
     for name in SIZES:
         line[f"{name}_now_(blocks)"] = _in_units(engine["now"][name])["blocks"] if engine else None
