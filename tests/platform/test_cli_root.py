@@ -181,6 +181,20 @@ def test_doctor_finds_a_taken_port(home: Path, monkeypatch: pytest.MonkeyPatch) 
         assert "fail" in [finding.level for finding in doctor.ports(settings())]
 
 
+def test_doctor_looks_at_the_port_of_an_engine_here(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be the engine that has it, so that is no failure; other machines' are not asked."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        urls = [f"http://127.0.0.1:{port}", "https://gpu-1.internal:8100"]
+        engines = [{"name": f"e{i}", "url": url} for i, url in enumerate(urls)]
+        monkeypatch.setenv("SALTWALL_ENGINES", json.dumps(engines))
+        taken = doctor.ports(settings())
+        assert [f.level for f in taken if f.message.startswith(f"{port} is taken")] == ["warn"]
+    assert [f.level for f in doctor.ports(settings())] == ["ok"] * 3
+
+
 def test_doctor_finds_a_damaged_model(home: Path) -> None:
     """A directory without its files is damaged, not missing."""
     (home / "models" / "SmolLM2-135M-Instruct").mkdir(parents=True)

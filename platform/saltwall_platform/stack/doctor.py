@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 import httpx
 
@@ -21,6 +22,8 @@ from saltwall_tenants.wire.attestation import supported_vllm, vllm_range
 
 Level = Literal["ok", "warn", "fail"]
 INSTALL_VLLM = "in a checkout `make up` installs it for CPUs, pip install '.[engine]' for GPUs"
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 @dataclass(frozen=True)
@@ -153,10 +156,27 @@ def ports(settings: Settings) -> Iterator[Finding]:
             else:
                 message = f"{port} is taken by another program: set {variable}"
                 yield Finding("fail", "ports", message)
+        yield from engine_ports(settings)
         return
     level: Level = "ok" if document["ready"] else "warn"
     yield Finding(level, "gateway", f"runs on port {settings.port}, {state}")
     yield from unenforced(document["engines"])
+
+
+def engine_ports(settings: Settings) -> Iterator[Finding]:
+    """Whether the ports of engines on this machine are free, while no gateway says more of them."""
+    for engine in settings.engines:
+        url = urlsplit(engine.url)
+        if url.hostname not in LOOPBACK or url.port is None:
+            continue
+        if preflight.port_is_free(url.hostname, url.port):
+            yield Finding("ok", "ports", f"{url.port} is free")
+        else:
+            message = (
+                f"{url.port} is taken: unless by engine {engine.name}, choose another "
+                "(`saltwall up --engine-port`, SALTWALL_ENGINES)"
+            )
+            yield Finding("warn", "ports", message)
 
 
 def unenforced(engines: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
