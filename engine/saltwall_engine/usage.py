@@ -43,7 +43,8 @@ def totals(scheduler: Any) -> dict[str, Any]:
     ledger, pool = scheduler.ledger, scheduler.kv_cache_manager.block_pool
     eraser, remains = scheduler.eraser, pool.remains
     running, waiting = scheduler.get_request_counts()
-    alarms = dict.fromkeys(("ownership_mismatch", "in_loop_shortfall"), 0)
+    kinds = ("ownership_mismatch", "in_loop_shortfall", "admission_shortfall")
+    alarms = dict.fromkeys(kinds, 0)
     alarms |= scheduler.alarms
     alarms["ownership_mismatch"] += pool.ownership_mismatches
     alarms["not_erased"] = eraser.failed if eraser else 0

@@ -1,12 +1,14 @@
 """Usage tells what each tenant holds, is held to and waits for, a page at a time."""
 
 import time
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import pytest
 from bare_core import ACME, BLOCK, GLOBEX, grant
 
+README = Path(__file__).parents[2] / "engine" / "README.md"
 PROMPT = list(range(BLOCK * 6 + 3))
 
 
@@ -97,15 +99,18 @@ async def test_the_pool_is_told(engine: Any) -> None:
 
 
 async def test_the_schedulers_alarms_are_told(engine: Any) -> None:
-    """Each kind is there from the start, so that a rate has a beginning; all are passed on."""
+    """Each kind is explained, and there from the start, where a rate begins; all are passed on."""
     state, core = engine
-    assert (await state.usage())["alarms"] == {
+    told = (await state.usage())["alarms"]
+    assert told == {
         "ownership_mismatch": 0,
         "in_loop_shortfall": 0,
+        "admission_shortfall": 0,
         "not_erased": 0,
         "policy": 0,
         "quotas": 0,
     }
+    assert [kind for kind in told if f"`{kind}`" not in README.read_text()] == []
     core.scheduler.alarms.update(in_loop_shortfall=2, something_new=1)
     alarms = (await state.usage())["alarms"]
     assert (alarms["in_loop_shortfall"], alarms["something_new"]) == (2, 1)
