@@ -217,6 +217,14 @@ def test_an_unreachable_index_is_said(tmp_path: Path) -> None:
     assert not (empty / "saltwall-installed.json").exists()
 
 
+def test_the_readme_says_what_is_demanded() -> None:
+    """Before anything is downloaded."""
+    readme = (ROOT / "README.md").read_text()
+    for needed in install.NEEDED_GB.values():
+        assert f"({needed:.0f} GB must be free)" in readme
+    assert f"Linux (x86-64 or arm64) with Python {'.'.join(map(str, install.OLDEST))} to " in readme
+
+
 def test_too_little_disk_is_said(tmp_path: Path) -> None:
     """With both numbers."""
     with pytest.raises(InstallError, match="1000000000 GB are needed"):
