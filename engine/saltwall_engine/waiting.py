@@ -180,9 +180,10 @@ class TenantQueue(RequestQueue):
             self._parked[line] = None
 
     def stand_by(self, account: Account) -> None:
-        """The tenant's head waits for something else than its turn."""
-        if not _able(self.head(account)):
-            self._lines[account].stood_by = True
+        """The tenant's head, if it waits here, waits for something else than its turn."""
+        line = self._lines.get(account)
+        if line is not None and line.requests:
+            line.stood_by |= not _able(self.head(account))
 
     def admit(self, account: Account) -> None:
         """The tenant's head is being admitted: what follows it is not urgent for that."""
@@ -294,8 +295,8 @@ class TenantQueue(RequestQueue):
         it waited for blocks, or for a grammar. That earns nothing (start-time fair queueing,
         SIGCOMM 1996); nor where nobody was admitted meanwhile, and others decoded.
         """
-        line = self._lines[account]
-        if line.stood_by:
+        line = self._lines.get(account)
+        if line is not None and line.stood_by:
             line.stood_by = False
             account.tokens = max(account.tokens, self._floor(line))
         account.tokens = self._admitted = max(account.tokens, self._admitted)
