@@ -222,6 +222,7 @@ class OwnedBlockPool(BlockPool):
         idle: list[Any] = []
         free: list[Any] = []
         others: list[Any] = []
+        accounts: list[Account] = []
         whose: Holder | None = None
         for block in ordered_blocks:
             if block.is_null:
@@ -235,24 +236,23 @@ class OwnedBlockPool(BlockPool):
                 holder = holders[block.block_id]
                 if holder is not whose:
                     if whose is not None:
-                        self._release(whose.account, idle, free)
+                        self.free_block_queue.release(whose.account, idle, free)
                         idle, free = [], []
                     whose = holder
+                    accounts.append(holder.account)
                 if block._block_hash is None:
                     free.append(block)
                 else:
                     idle.append(block)
         if whose is not None:
-            self._release(whose.account, idle, free)
+            self.free_block_queue.release(whose.account, idle, free)
+        for account in accounts:  # when all are released: what it holds meanwhile is not more
+            if account.pinned + account.idle > account.ceiling:
+                self.trim(account)
         for block in others:
             block.pool.free_blocks([block])
         if self.remains.when_freed:
             self.remains.freed(ordered_blocks, holders)
-
-    def _release(self, account: Account, idle: list[Any], free: list[Any]) -> None:
-        self.free_block_queue.release(account, idle, free)
-        if account.pinned + account.idle > account.ceiling:
-            self.trim(account)
 
     def unpin_blocks(self, blocks: Iterable[Any], on_reuse: Callable[[Any], None]) -> None:
         """As stock's; the blocks stay charged, as idle ones, until they are reused."""

@@ -146,3 +146,15 @@ def test_many_blocks_at_once_are_evicted_in_everybodys_order_of_use() -> None:
         for tenant in order:
             twin.serve(tenant, 1)
         assert twin.allocate(TENANTS[3], 5)
+
+
+def test_a_release_of_several_tenants_evicts_nothing_that_may_stay() -> None:
+    """One above a lowered ceiling is within it once all blocks of the call are released."""
+    twin = Twin(8, TENANTS[:2])
+    twin.allocate("a", 3)
+    twin.allocate("b", 1)
+    twin.set_terms("a", Terms(0, 2))
+    twin.cache(1)
+    twin.release([1, 4, 2])
+    twin.check()
+    assert twin.model.cached == {1}
