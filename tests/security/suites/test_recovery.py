@@ -42,6 +42,22 @@ async def test_nothing_is_recovered_where_each_tenant_has_its_own_cache() -> Non
     assert check.figures["control_words_recovered"] == 3
 
 
+class OneWay(PrefixServer):
+    """One tenant finds what the other has cached, and the other nothing of its."""
+
+    def _look_up(self, tenant: str, words: list[str]) -> int:
+        self.shared = tenant == "Bearer key-a"
+        return super()._look_up(tenant, words)
+
+
+async def test_a_cache_that_is_open_to_the_first_tenant_alone_is_found() -> None:
+    """Both are victims in turn."""
+    check = await audited(OneWay())
+    assert check.verdict is Verdict.FAILED
+    assert check.figures["attacks"] == 2
+    assert check.figures["words_recovered"] == 3
+
+
 async def test_hiding_the_counts_does_not_stop_the_thief() -> None:
     """It goes by the clock."""
     check = await audited(PrefixServer(shared=True, shown=False), seconds=60)

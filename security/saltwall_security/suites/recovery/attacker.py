@@ -16,8 +16,8 @@ from saltwall_security.suite import Audit
 from saltwall_security.suites.recovery.oracle import Oracle
 from saltwall_security.suites.recovery.template import DICTIONARY, SECRET_WORDS, Form
 
-ALPHA = 0.01
-"""The chance that an attack takes any wrong word for right."""
+ALPHA, ATTACKS = 0.01, 2
+"""The chance that an attack takes any wrong word for right, and how many there are."""
 BETA = 0.05
 """The chance that it overlooks a right one."""
 _EACH = ALPHA / (SECRET_WORDS * len(DICTIONARY))
@@ -50,13 +50,15 @@ class Theft:
 
 
 def beyond_chance(oracle: Oracle, right: int) -> bool:
-    """Whether so many right words are more than luck, at `ALPHA`, however often an oracle errs.
+    """Whether so many right words are more than luck, at `ALPHA` over all attacks, however often
+    an oracle errs.
 
     A count is no guess: one word is enough.
     """
     if oracle.counts:
         return right > 0
-    return bool(binomtest(right, SECRET_WORDS, 1 / len(DICTIONARY), "greater").pvalue <= ALPHA)
+    luck = binomtest(right, SECRET_WORDS, 1 / len(DICTIONARY), "greater").pvalue
+    return bool(ATTACKS * luck <= ALPHA)
 
 
 class Thief:
