@@ -14,7 +14,7 @@ from saltwall_security.suites.isolation.trial import cached, counted, sent
 from saltwall_security.target import Target
 
 ABSENT: Final = object()
-OK = 200
+OK, BUSY = 200, 429
 SHARE = 0.6
 """The most of the time left that the visits may take."""
 
@@ -82,8 +82,18 @@ def colliding(target: Target) -> Sequence[Scope]:
     ]
     if any(tenant.cache_salt is not None for tenant in target.tenants):
         # Without its own salt a tenant is nobody there, and hits whatever nobody has cached.
-        return [each for each in scopes if each.value is ABSENT or _is_text(each.value)]
-    return scopes
+        scopes = [each for each in scopes if each.value is ABSENT or _is_text(each.value)]
+    return _different(scopes)
+
+
+def _different(scopes: Sequence[Scope]) -> Sequence[Scope]:
+    """Each value once: tenants and models may be called like any of them."""
+    kept: dict[tuple[type, Any], Scope] = {}
+    for scope in scopes:
+        key = (type(scope.value), scope.value)
+        if key not in kept or scope.alike:
+            kept[key] = scope
+    return list(kept.values())
 
 
 def _is_text(value: Any) -> bool:
@@ -144,6 +154,12 @@ class Tour:
     def told(self) -> bool:
         """Whether everything that was cached was still there in the end."""
         return self.whole and bool(self.hits) and len(self.hits) == len(self.repeats)
+
+    def refused(self, name: str, visit: Visit) -> bool:
+        """Whether a scope is taken from nobody; from the stranger alone, nothing was tried."""
+        status = visit.status
+        nobodys = self.owner[name].status != OK
+        return nobodys and status is not None and status != BUSY and 400 <= status < 500
 
     def hit(self, visit: Visit | None) -> bool:
         """Whether a first visit saw more than one of an unseen prompt does."""
@@ -231,14 +247,16 @@ def _judged(
 ) -> Check:
     visits = [visit for each in visited for visit in each.values()]
     taken = sum(visit.status == OK for visit in visits)
-    refused = sum(visit.status is not None and 400 <= visit.status < 500 for visit in visits)
+    refused = sum(tour.refused(*visit) for each in visited for visit in each.items())
     odd = len(visits) - taken - refused
     missed = len(tour.repeats) - len(tour.hits)
     verdict = judge(bool(hit), tour.told and not odd)
     seen = f"Of {len(tour.scopes)} scopes, {taken} visits were taken and {refused} refused; "
     seen += f"in {len(hit)} scopes {told}" + (f" ({', '.join(hit[:6])})" if hit else "")
     if missed or odd or not tour.whole:
-        seen += f"; {missed} repeats did not hit, {odd} were not answered"
+        seen += (
+            f"; {missed} repeats did not hit, {odd} were not answered, or not as the owner's were"
+        )
         seen += "" if tour.whole else ", and time ran out"
     return Check(
         f"isolation/{name}",
