@@ -2,15 +2,16 @@
 
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
-from salted_server import BLOCK, Asked, SaltedServer, apart, of_the_caller
+from salted_server import BLOCK, TENANTS, Asked, Refused, SaltedServer, apart, of_the_caller
 
 from saltwall_security.check import Check, Verdict, worst
 from saltwall_security.suite import Audit
-from saltwall_security.suites.isolation import PARTS, SUITE
-from saltwall_security.suites.isolation.bench import Bench, set_up
+from saltwall_security.suites.isolation import PARTS, SUITE, later
+from saltwall_security.suites.isolation.bench import Bench, levelled, set_up
 from saltwall_security.suites.isolation.owner_check import owner_check
 from saltwall_security.suites.isolation.routes import ROUTES
 from saltwall_security.suites.isolation.trial import Outcome, Trial, Way
@@ -19,18 +20,29 @@ HELD, FAILED = Verdict.HELD, Verdict.FAILED
 INCONCLUSIVE, NOT_TESTED = Verdict.INCONCLUSIVE, Verdict.NOT_TESTED
 
 
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What comes later comes at once."""
+    monkeypatch.setattr(later, "LATER_S", 0.0)
+
+
 async def audited(server: SaltedServer, *salts: str, seconds: float = 60) -> Mapping[str, Check]:
     """The suite's checks on a running server, by name."""
     async with server.running(), Audit(server.target(*salts), "1", seconds, _nobody) as audit:
         return _by_name([check async for check in SUITE.run(audit)])
 
 
-async def examined(server: SaltedServer, part: str, *salts: str) -> Mapping[str, Check]:
-    """The checks of one part of the suite."""
-    async with server.running(), Audit(server.target(*salts), "1", 60, _nobody) as audit:
-        bench = await set_up(audit)
-        assert isinstance(bench, Bench)
-        return _by_name(await PARTS[part](bench))
+async def examined(
+    server: SaltedServer, part: str, *salts: str, names: Sequence[str] = tuple(TENANTS.values())
+) -> Mapping[str, Check]:
+    """The checks of one part of the suite; `names` are what the auditor calls the tenants."""
+    async with server.running():
+        target = server.target(*salts)
+        tenants = [replace(t, name=name) for t, name in zip(target.tenants, names, strict=True)]
+        async with Audit(replace(target, tenants=tenants), "1", 60, _nobody) as audit:
+            bench = await set_up(audit)
+            assert isinstance(bench, Bench)
+            return _by_name(await PARTS[part](bench))
 
 
 def _by_name(checks: Sequence[Check]) -> Mapping[str, Check]:
@@ -179,9 +191,16 @@ def without_siblings(asked: Asked) -> object:
     return None if asked.body.get("n") else apart(asked)
 
 
+def long_ones(asked: Asked) -> object:
+    """What has more words than most is everybody's."""
+    text = asked.body.get("prompt")
+    return None if isinstance(text, str) and len(text.split()) > 200 else apart(asked)
+
+
 @pytest.mark.parametrize(
     ("partition", "part", "found"),
     [
+        (long_ones, "routes", {"completions"}),
         (on_one_route, "routes", {"completions", "token-ids"}),
         (by_scope_alone, "routes", {"chat", "completions", "token-ids"}),
         (by_scope_alone, "what another writes as its salt", {"known-salt"}),
@@ -207,6 +226,118 @@ async def test_one_defect_fails_the_checks_that_are_about_it(
 ) -> None:
     """Each defect is found, and where it is."""
     assert failed(await examined(SaltedServer(partition), part)) == found
+
+
+class OneWay(SaltedServer):
+    """One tenant finds what the other has cached, and the other finds nothing of its."""
+
+    def _look_up(self, asked: Asked) -> tuple[int, int]:
+        found, tokens = super()._look_up(asked)
+        if asked.tenant == "acme":
+            kept = dict(self._blocks)
+            found = max(found, super()._look_up(replace(asked, tenant="globex"))[0])
+            self._blocks = kept
+        return found, tokens
+
+
+async def test_a_cache_that_is_open_to_the_first_tenant_alone_is_found() -> None:
+    """Each of the two spies on every route."""
+    checks = await examined(OneWay(), "routes")
+    assert failed(checks) == {"chat", "completions", "token-ids"}
+    assert "swapped" in checks["chat"].seen
+
+
+@dataclass
+class RefusedFrom:
+    """All is shared, and from one of its requests on a tenant is refused everything."""
+
+    tenant: str
+    number: int
+    asked: int = 0
+
+    def __call__(self, asked: Asked) -> object:
+        """As `SaltedServer.partition`."""
+        self.asked += asked.tenant == self.tenant
+        if asked.tenant == self.tenant and self.asked >= self.number:
+            raise Refused
+        return None
+
+
+@pytest.mark.parametrize("part", [name for name in PARTS if name != "adapters"])
+@pytest.mark.parametrize(("tenant", "number"), [("globex", 4), ("acme", 1)])
+async def test_where_a_tenant_is_refused_everything_nothing_has_held(
+    part: str, tenant: str, number: int
+) -> None:
+    """A quota that is used up keeps no cache apart; what both are refused is not offered."""
+    checks = await examined(SaltedServer(RefusedFrom(tenant, number)), part)
+    # Within the owner's own cache there is no spy.
+    tried = {check.verdict for name, check in checks.items() if name != "scopes-within"}
+    assert tried <= {INCONCLUSIVE, FAILED}
+
+
+async def test_where_only_a_disguise_is_refused_the_check_holds() -> None:
+    """Prompts as such are served to the spy."""
+
+    def strict(asked: Asked) -> object:
+        if set(asked.body) > {"model", "prompt", "max_tokens", "temperature"}:
+            raise Refused
+        return apart(asked)
+
+    checks = await examined(SaltedServer(strict), "fields")
+    assert checks["fields"].verdict is HELD
+    assert checks["fields"].figures["refused"]
+
+
+@pytest.mark.parametrize("name", ["a", "words", "1", "true", "null"])
+async def test_tenants_may_be_called_like_anything(name: str) -> None:
+    """Like a scope of the auditor's, or like the model: that is one scope, not two."""
+    checks = await examined(SaltedServer(), "scopes that look alike", names=(name, "globex"))
+    assert {check.verdict for check in checks.values()} == {HELD}
+
+
+async def test_a_cache_that_is_shared_after_a_while_is_found() -> None:
+    """As a second tier may be, which is written in the background."""
+    met: dict[str, int] = {}
+
+    def tiers(asked: Asked) -> object:
+        since = met.setdefault(repr(asked.body.get("prompt") or asked.body["messages"]), len(met))
+        return None if len(met) - since > 60 else apart(asked)
+
+    assert failed(await audited(SaltedServer(tiers))) == {"later"}
+
+
+async def test_what_hides_is_said_to_be_left_out() -> None:
+    """Whole answers with two choices tell of the second, which the first has warmed."""
+    check = (await examined(SaltedServer(), "several choices"))["choices"]
+    assert check.verdict is HELD
+    assert check.figures["hidden"] == 2
+    assert "2 not to be told, and left out" in check.seen
+
+
+async def test_a_hit_that_does_not_come_again_is_no_leak_and_no_pass() -> None:
+    """It may have been a template's, of another replica."""
+    shared: list[object] = []
+
+    def once(asked: Asked) -> object:
+        shared[:] = shared or [asked.body["prompt"]] * bool(asked.salt)
+        return None if asked.body["prompt"] in shared else apart(asked)
+
+    check = (await examined(SaltedServer(once), "what another writes as its salt"))["known-salt"]
+    assert check.verdict is INCONCLUSIVE
+    assert "did not come again" in check.seen
+
+
+def test_what_an_unseen_prompt_reached_on_a_route_counts_for_nothing() -> None:
+    """Neither as a leak, nor as what there was to see; beside more than that both count."""
+    leak, held = Outcome.LEAK, Outcome.HELD
+    trials = [
+        Trial("a", leak, 120, seen=48, floor=0, victim=64),
+        Trial("b", held, 120, seen=0, floor=0, victim=48),
+        Trial("c", held, 120, seen=48, floor=48, victim=64),
+        Trial("d", leak, 120, seen=64, floor=0, victim=64),
+    ]
+    untold = Outcome.UNTOLD
+    assert [trial.outcome for trial in levelled(trials)] == [untold, untold, held, leak]
 
 
 async def test_an_adapter_named_like_a_salt_is_found() -> None:
@@ -242,7 +373,7 @@ async def test_a_cache_that_is_shared_and_checked_afterwards_is_found() -> None:
     """A stranger hits nothing, and cannot cache what the owner has: that is seen, and said."""
     checks = await examined(SaltedServer(lambda _: None, owned=True), "routes")
     assert failed(checks) == {"chat", "completions", "token-ids"}
-    assert "4 of 4 rounds" in checks["chat"].seen
+    assert "8 of 8 rounds" in checks["chat"].seen
 
 
 @pytest.mark.parametrize("part", ["routes", "scopes that look alike"])

@@ -13,7 +13,8 @@ from typing import Any
 from saltwall_security.check import Check, Verdict, not_made
 from saltwall_security.client import Answer, Client
 from saltwall_security.suite import Audit, Suite
-from saltwall_security.suites.isolation.bench import Bench, check, sending, set_up
+from saltwall_security.suites.isolation.bench import Bench, check, levelled, sending, set_up
+from saltwall_security.suites.isolation.later import Early
 from saltwall_security.suites.isolation.owner_check import owner_check, stopped_hits
 from saltwall_security.suites.isolation.routes import CHAT_ROUTE, PLAIN_ROUTE, ROUTES, Route
 from saltwall_security.suites.isolation.scopes import check_scopes
@@ -35,6 +36,7 @@ CHECKS: Mapping[str, str] = {
     "fields": "No field of a request passes for another tenant, or opens its cache",
     "headers": "Nor does any header",
     "doubled": "Nor does a field or a header that comes twice",
+    "later": "Nor does a stranger's request hit some time after the owner's",
     "adapters": "An adapter whose name is somebody's salt shares nothing with it",
 }
 SHARED_SCOPE = "the-same-scope"
@@ -53,10 +55,13 @@ async def run(audit: Audit) -> AsyncIterator[Check]:
             yield each
         return
     before = await stopped_hits(audit.target)
+    early = await Early.warmed(bench)
     for name, part in PARTS.items():
         audit.say(name)
         for found in await part(bench):
             yield found
+    audit.say("what was cached some time ago")
+    yield _check("later", await early.trials())
     yield owner_check(before, await stopped_hits(audit.target))
 
 
@@ -64,7 +69,12 @@ async def _known_salt(bench: Bench) -> Sequence[Check]:
     """The attack on servers where the caller writes the salt: it is no secret of the platform's."""
     salt = bench.victim.tenant.cache_salt or SHARED_SCOPE
     ask = _with(bench.route, {"cache_salt": salt})
-    way = Way("the victim's cache_salt", sending(bench.victim, ask), sending(bench.spy, ask))
+    way = Way(
+        "the victim's cache_salt",
+        sending(bench.victim, ask),
+        sending(bench.spy, ask),
+        dressed=True,
+    )
     return [_check("known-salt", await bench.trials([way]))]
 
 
@@ -83,8 +93,23 @@ async def _route(bench: Bench, route: Route) -> Check:
     if first[0].outcome is Outcome.NOT_OFFERED:
         return _check(route.name, first)
     # What a template adds shows in the first way, and in no other is there more of it.
-    rest = [replace(way, floor=first[0].floor) for way in (*ways[1:], *_dressed(bench, route))]
-    return _check(route.name, [*first, *await bench.trials(rest)])
+    more = [*ways[1:], *_swapped(bench, route), *_dressed(bench, route)]
+    rest = [replace(way, floor=first[0].floor) for way in more]
+    return _check(route.name, levelled([*first, *await bench.trials(rest)]))
+
+
+def _swapped(bench: Bench, route: Route) -> list[Way]:
+    """The victim spies, too; and once the prompt is a long one."""
+    plain = _scoped(bench, route, None, stream=False)
+    scoped = _scoped(bench, route, SHARED_SCOPE, stream=route.streams)
+    ways = [
+        Way(f"swapped, {said}", sending(bench.spy, ask), sending(bench.victim, ask), brief=True)
+        for said, ask in (("no scope", plain), ("in a scope", scoped))
+    ]
+    if route is bench.route:
+        both = sending(bench.victim, plain), sending(bench.spy, plain)
+        ways.append(Way("a long prompt", *both, brief=True, prompt=bench.long))
+    return ways
 
 
 def _dressed(bench: Bench, route: Route) -> list[Way]:
@@ -98,6 +123,7 @@ def _dressed(bench: Bench, route: Route) -> list[Way]:
                 sending(bench.victim, partial(each.victim, route, stream=stream)),
                 sending(bench.spy, partial(each.spy, route, stream=stream)),
                 brief=True,
+                dressed=True,
             )
         )
     return ways
@@ -124,8 +150,17 @@ async def _choices(bench: Bench) -> Sequence[Check]:
             ways.append(Way(f"{route.name}: {said}", victim, spy))
     trials = await bench.trials(ways)
     told = {t.way.partition(":")[0] for t in trials if t.outcome in (Outcome.HELD, Outcome.LEAK)}
-    hidden = [t for t in trials if t.why == HIDDEN and t.way.partition(":")[0] in told]
-    return [_check("choices", [t for t in trials if t not in hidden])]
+    return [
+        _check(
+            "choices",
+            [
+                replace(t, outcome=Outcome.HIDDEN)
+                if t.why == HIDDEN and t.way.partition(":")[0] in told
+                else t
+                for t in trials
+            ],
+        )
+    ]
 
 
 async def _fields(bench: Bench) -> Sequence[Check]:
@@ -144,6 +179,7 @@ async def _smuggled(bench: Bench, name: str, smuggles: Sequence[Smuggle]) -> Seq
             sending(bench.spy, partial(each.spy, bench.route)),
             bench.floor if each.on(bench.route) is bench.route else None,
             brief=True,
+            dressed=True,
         )
         for each in smuggles
     ]
@@ -151,9 +187,16 @@ async def _smuggled(bench: Bench, name: str, smuggles: Sequence[Smuggle]) -> Seq
 
 
 async def _doubled(bench: Bench) -> Sequence[Check]:
-    plain = sending(bench.victim, bench.route.ask)
+    ask = bench.route.ask
     ways = [
-        Way(each.way, plain, sending(bench.spy, partial(each.spy, bench.route)), bench.floor, True)
+        Way(
+            each.way,
+            sending(bench.victim, ask),
+            sending(bench.spy, partial(each.spy, bench.route)),
+            bench.floor,
+            brief=True,
+            dressed=True,
+        )
         for each in doubled(bench.victim.tenant)
     ]
     return [_check("doubled", await bench.trials(ways))]
@@ -179,7 +222,7 @@ async def _adapters(bench: Bench) -> Sequence[Check]:
                 (f"{other}, then salt", adapter, salted),
             ):
                 ask = sending(bench.victim, warm), sending(spy, probe)
-                ways.append(Way(f"{who}: {said}", *ask))
+                ways.append(Way(f"{who}: {said}", *ask, dressed=True))
     return [_check("adapters", await bench.trials(ways))]
 
 

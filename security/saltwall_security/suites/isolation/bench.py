@@ -12,6 +12,7 @@ from saltwall_security.suites.isolation.trial import (
     EVICTED,
     INTERFERES,
     NO_ANSWER,
+    UNCONFIRMED,
     Ask,
     Outcome,
     Trial,
@@ -28,7 +29,9 @@ from saltwall_security.suites.isolation.trial import (
 )
 
 FEWEST_WORDS, MOST_WORDS = 12, 1600
-AT_ONCE, RETRIES = 4, 2
+AT_ONCE, RETRIES, REPEATS = 4, 2, 2
+LONG_TOKENS = 1000
+"""Of a long prompt: it fits twice into small contexts."""
 ADVICE = (
     "Put a secret of the platform, one a tenant, into every block hash, and take no word of the "
     "client's for it: what a client writes can at most divide its own cache."
@@ -43,6 +46,7 @@ class Bench:
         route: where requests go that could go anywhere.
         words: the fewest whose repeat hits there.
         floor: cached tokens there of prompts that nobody has sent.
+        long_words: of a prompt that is several times longer.
     """
 
     audit: Audit
@@ -51,10 +55,15 @@ class Bench:
     route: Route
     words: int
     floor: int
+    long_words: int
 
     def fresh(self) -> str:
         """A prompt of several blocks that nobody has sent."""
         return self.audit.words(3 * self.words)
+
+    def long(self) -> str:
+        """A much longer one."""
+        return self.audit.words(self.long_words)
 
     def salt(self, client: Client, scope: str) -> str:
         """What a tenant writes into `cache_salt` for a part of its own cache."""
@@ -86,7 +95,31 @@ class Bench:
             if trial.why not in (EVICTED, NO_ANSWER) or self.audit.left_s <= 0:
                 break
             trial = await attempt(way, self.fresh)
+        if trial.outcome is Outcome.LEAK:
+            return await self._confirmed(way, trial)
+        refused = trial.outcome in (Outcome.REFUSED, Outcome.NOT_OFFERED)
+        if refused and not await self._serves():
+            return replace(trial, outcome=Outcome.UNTOLD)
         return trial
+
+    async def _serves(self) -> bool:
+        """Whether what both tenants may ask is served, so that a refusal is of what was asked."""
+        asked = (sending(client, self.route.ask) for client in (self.victim, self.spy))
+        answers = [await sent(ask, self.audit.words(FEWEST_WORDS)) for ask in asked]
+        return all(answer is not None and answer.ok for answer in answers)
+
+    async def _confirmed(self, way: Way, trial: Trial) -> Trial:
+        """What is left of a hit if all is done again: of a server with several caches each may have
+        its own of what a template adds, or not have it."""
+        floor = trial.floor or 0
+        for _ in range(REPEATS):
+            again = await attempt(replace(way, floor=floor), self.fresh)
+            floor = max(floor, again.floor or 0)
+            explained = (trial.seen or 0) <= floor
+            if (again.outcome is Outcome.LEAK) is not explained:
+                return again
+            trial = again if explained else trial
+        return replace(trial, outcome=Outcome.UNTOLD, why=UNCONFIRMED)
 
 
 async def set_up(audit: Audit) -> Bench | str:
@@ -109,12 +142,28 @@ async def _measured(audit: Audit, spy: Client, route: Route) -> Bench | str:
         again, unseen = await sent(ask, prompt), await sent(ask, audit.words(words))
         hits, floor = cached(again), cached(unseen) or 0
         if hits is not None and hits > floor:
-            return Bench(audit, audit.client(0), spy, route, words, floor)
+            tokens = again.prompt_tokens if again is not None else None
+            long_words = max(LONG_TOKENS * words // (tokens or words), 9 * words)
+            return Bench(audit, audit.client(0), spy, route, words, floor, long_words)
         words *= 2
     return (
         f"no repeat of up to {words // 2} words shows cached tokens: either the server does not "
         "show them, or it caches nothing"
     )
+
+
+def levelled(trials: Sequence[Trial]) -> Sequence[Trial]:
+    """Trials on one route: neither hits nor controls count that any unseen prompt of it reached."""
+    floor = max((trial.floor or 0 for trial in trials), default=0)
+
+    def level(trial: Trial) -> Trial:
+        seen = trial.seen if trial.outcome is Outcome.LEAK else trial.victim
+        told = trial.outcome in (Outcome.LEAK, Outcome.HELD) and trial.why != INTERFERES
+        if not told or (seen or 0) > floor:
+            return trial
+        return replace(trial, outcome=Outcome.UNTOLD, floor=floor, why=UNCONFIRMED)
+
+    return [level(trial) for trial in trials]
 
 
 def check(name: str, claim: str, trials: Sequence[Trial], advice: str = ADVICE) -> Check:

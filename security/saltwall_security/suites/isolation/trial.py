@@ -13,7 +13,8 @@ EVICTED = "a repeat did not hit"
 NO_ANSWER = "no answer"
 HIDDEN = "even an unseen prompt counts as cached this way"
 INTERFERES = "one tenant's copy of a prompt costs the other its own"
-ROUNDS = 4
+UNCONFIRMED = "a hit that did not come again"
+ROUNDS, FLOORS = 8, 4
 """Where eviction is to blame, a round speaks for interference one time in four at most."""
 Ask = Callable[[str], Awaitable[Answer]]
 """Sends a prompt in some way, as some tenant."""
@@ -25,11 +26,13 @@ class Outcome(StrEnum):
     LEAK = "leak"
     HELD = "held"
     REFUSED = "refused"
-    """The server takes no such request from the spy."""
+    """The server takes no such request from the spy, but others."""
     NOT_OFFERED = "not offered"
     """It takes none from the victim either."""
     UNTOLD = "untold"
     """The controls saw nothing, or something went wrong."""
+    HIDDEN = "hidden"
+    """Likewise, where ways that are much the same could be told."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,8 @@ class Way:
         floor: as in `Trial`, where it is known; else it is measured.
         brief: the spy does not repeat a request that has counted its cached tokens: one that reads
             no cache is no attack, and whether there was something to read the victim shows.
+        dressed: the spy asks for what tenants do not usually ask for, and may be refused.
+        prompt: where from the prompt is, if no fresh one does; empty if there is none left.
     """
 
     name: str
@@ -82,6 +87,8 @@ class Way:
     spy: Ask
     floor: int | None = None
     brief: bool = False
+    dressed: bool = False
+    prompt: Callable[[], str] | None = None
 
 
 async def attempt(way: Way, fresh: Callable[[], str]) -> Trial:
@@ -97,13 +104,15 @@ async def attempt(way: Way, fresh: Callable[[], str]) -> Trial:
 
 
 async def _attempt(way: Way, fresh: Callable[[], str]) -> Trial:
-    prompt = fresh()
+    prompt = way.prompt() if way.prompt else fresh()
+    if not prompt:
+        return Trial(way.name, Outcome.UNTOLD, why="no prompt was left")
     warm = await way.victim(prompt)
     if not counted(warm):
         return _without(way.name, Outcome.NOT_OFFERED, warm)
     probe = await way.spy(prompt)
     if not counted(probe):
-        return _without(way.name, Outcome.REFUSED, probe)
+        return _without(way.name, Outcome.REFUSED if way.dressed else Outcome.UNTOLD, probe)
     floor = way.floor
     if floor is None:
         floor = cached(await way.spy(fresh()))
@@ -112,9 +121,9 @@ async def _attempt(way: Way, fresh: Callable[[], str]) -> Trial:
         controls.append(cached(await way.spy(prompt)))
     trial = _judged(way.name, probe, floor or 0, *controls)
     if trial.outcome is Outcome.LEAK:
-        # What a template adds may have been evicted when it was measured: again, twice in a row.
-        await way.spy(fresh())
-        floor = max(floor or 0, cached(await way.spy(fresh())) or 0)
+        # What a template adds may have been evicted when it was measured, or is in another replica.
+        floors = [cached(await way.spy(fresh())) or 0 for _ in range(FLOORS)]
+        floor = max(floor or 0, *floors)
         trial = _judged(way.name, probe, floor, *controls)
     return trial
 
@@ -200,7 +209,10 @@ def _without(way: str, outcome: Outcome, answer: Answer) -> Trial:
 
 
 def verdict(trials: Sequence[Trial]) -> Verdict:
-    """One leak fails; one that could not be told leaves doubt; none at all tests nothing."""
+    """One leak fails; one that could not be told leaves doubt; none at all tests nothing.
+
+    What was hidden decides nothing.
+    """
     outcomes = {trial.outcome for trial in trials}
     if Outcome.LEAK in outcomes:
         return Verdict.FAILED
@@ -234,9 +246,10 @@ def summary(trials: Sequence[Trial]) -> str:
             f"repeat {_span(t.victim for t in held)}"
         )
     for outcome, told in (
-        (Outcome.REFUSED, "refused"),
+        (Outcome.REFUSED, "refused, beside plain prompts that were served"),
         (Outcome.NOT_OFFERED, "not offered"),
         (Outcome.UNTOLD, "could not be told"),
+        (Outcome.HIDDEN, "not to be told, and left out"),
     ):
         if by[outcome]:
             reasons = sorted({trial.why for trial in by[outcome]})
@@ -254,6 +267,7 @@ def figures(trials: Sequence[Trial]) -> Mapping[str, float | int | str | bool | 
         "leaks": sum(trial.outcome is Outcome.LEAK for trial in trials),
         "refused": sum(trial.outcome is Outcome.REFUSED for trial in trials),
         "untold": sum(trial.outcome is Outcome.UNTOLD for trial in trials),
+        "hidden": sum(trial.outcome is Outcome.HIDDEN for trial in trials),
         "cached_for_stranger_max_tokens": max(seen, default=None),
         "cached_for_owner_min_tokens": min(owners, default=None),
     }
