@@ -10,7 +10,7 @@ from saltwall_security.check import Check, Verdict
 from saltwall_security.prober import Refused
 from saltwall_security.suite import Audit
 from saltwall_security.suites.timing import SUITE
-from saltwall_security.suites.timing.comparison import PAIRS
+from saltwall_security.suites.timing.comparison import PAIRS, visible_shift
 from saltwall_security.target import Target, Tenant
 
 
@@ -55,6 +55,16 @@ async def test_a_cache_of_each_tenants_own_holds() -> None:
     part = check.figures["smallest_visible_part"]
     assert isinstance(part, float)
     assert part <= 0.5
+    shift = check.figures["smallest_visible_shift_s"]
+    assert isinstance(shift, float)
+    assert f"one that gains {1000 * shift:.1f} ms" in check.seen
+
+
+def test_the_shift_that_parts_distributions_is_found() -> None:
+    """Of a hundred times, a millisecond apart, forty lie within forty milliseconds."""
+    fresh = [0.5 + number / 1000 for number in range(100)]
+    assert visible_shift(fresh, 0.395) == pytest.approx(0.04, abs=2e-3)
+    assert visible_shift(fresh, 1.0) == pytest.approx(0.099, abs=2e-3)
 
 
 async def test_no_cache_is_no_pass() -> None:

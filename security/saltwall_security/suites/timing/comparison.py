@@ -1,5 +1,6 @@
 """Whether hits come sooner than misses, or later: with few samples where that is plain."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +23,8 @@ POWER, PART = 0.95, 0.5
 """A leak in this part of the probes must be seen with this chance."""
 FEWEST, FEW = 6, 25
 """Pairs, below which nothing can be said, and below which the control's size is a guess."""
+
+EXACT_S = 1e-4
 
 LEVEL = Looks().level(ALPHA / COMPARISONS)
 PAIRS = pairs_needed(PART, LEVEL, POWER) or LOOKS[-1]
@@ -61,12 +64,28 @@ class Comparison:
         return self.control is not None and _shows(self.control.ks, self.control.pairs)
 
     @property
+    def visible_effect(self) -> float | None:
+        """The smallest gap between distributions that would have been seen; None if unknown."""
+        return smallest_effect(self.control.pairs, LEVEL, POWER) if self.control else None
+
+    @property
     def visible_part(self) -> float | None:
         """The smallest part of probes, a leak in which would have been seen; None if unknown."""
-        if self.control is None or not self.control.ks:
+        visible = self.visible_effect
+        if self.control is None or not self.control.ks or visible is None:
             return None
-        visible = smallest_effect(self.control.pairs, LEVEL, POWER)
-        return None if visible is None else min(1.0, visible / self.control.ks)
+        return min(1.0, visible / self.control.ks)
+
+
+def visible_shift(fresh: Sequence[float], effect: float) -> float:
+    """The least gain (s) of every cached prompt that would part the distributions by `effect`."""
+    times = np.array(fresh)
+    few, enough = 0.0, float(np.ptp(times)) + EXACT_S
+    while enough - few > EXACT_S:
+        middle = (few + enough) / 2
+        parted = float(ks_statistic(times - middle, times)) >= effect
+        few, enough = (few, middle) if parted else (middle, enough)
+    return enough
 
 
 async def compare(sampler: Sampler, left_s: float, rng: np.random.Generator) -> Comparison:

@@ -7,7 +7,14 @@ from statistics import median
 from saltwall_security.check import Check, Plot, Verdict, judge
 from saltwall_security.stats.separation import Separation
 from saltwall_security.stats.sequential import LOOKS
-from saltwall_security.suites.timing.comparison import ALPHA, COMPARISONS, PART, POWER, Comparison
+from saltwall_security.suites.timing.comparison import (
+    ALPHA,
+    COMPARISONS,
+    PART,
+    POWER,
+    Comparison,
+    visible_shift,
+)
 from saltwall_security.suites.timing.load import PART_OF_TIME, Channel
 from saltwall_security.suites.timing.samples import Sampler
 
@@ -43,6 +50,7 @@ def first_token_check(
         "control_p": result.control_p,
         "samples_needed": result.needed,
         "smallest_visible_part": result.visible_part,
+        "smallest_visible_shift_s": _shift(sampler, result),
         **_figures("attack", result.attack, samples.others, samples.fresh),
         **_figures("control", result.control, samples.own, samples.fresh),
     }
@@ -113,8 +121,15 @@ def _seen(sampler: Sampler, result: Comparison, p: float, suite_s: float) -> str
         return f"{said} That is too few to tell: {_more(sampler, result, suite_s)}"
     return (
         f"{said} A leak in {result.visible_part:.0%} of the probes would have been seen with a "
-        f"chance of {POWER:.0%}."
+        f"chance of {POWER:.0%}, or one that gains {1000 * (_shift(sampler, result) or 0):.1f} ms "
+        "in each of them; what is less or rarer would not."
     )
+
+
+def _shift(sampler: Sampler, result: Comparison) -> float | None:
+    """The smallest gain that would have been seen in every probe (s)."""
+    effect, fresh = result.visible_effect, sampler.samples.fresh
+    return None if effect is None else visible_shift(fresh, effect)
 
 
 def _more(sampler: Sampler, result: Comparison, suite_s: float) -> str:
