@@ -82,6 +82,7 @@ async def test_a_key_that_outlives_its_end_is_found(defect: str, found: set[str]
         ("revoked keys are told so", {"refusals"}),
         ("keys are compared on a prefix", {"refusals"}),
         ("a cookie opens", {"missing"}),
+        ("a route is open", {"missing"}),
     ],
 )
 async def test_what_bad_keys_are_told_apart_by_is_found(defect: str, found: set[str]) -> None:

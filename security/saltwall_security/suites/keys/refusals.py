@@ -6,14 +6,20 @@ import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from urllib.parse import urlsplit
 
 from saltwall_security.check import Check, judge
 from saltwall_security.raw_http import Headers, Reply, Wire
 from saltwall_security.suite import Audit
+from saltwall_security.suites.isolation.routes import ROUTES, Route
 from saltwall_security.suites.keys.key_format import guessed, secret_chars, unknown
 
 REFUSED = (401, 403)
+SERVED = (200, None)
+"""Also what was not answered, which may have been."""
+FEW_WORDS = 3
+TIMEOUT_S = 30.0
 VARYING = frozenset({"date", "x-request-id", "request-id", "cf-ray", "traceparent"})
 """Headers that differ between any two answers."""
 
@@ -95,7 +101,8 @@ async def check_missing(audit: Audit) -> Check:
         Presented("a name in other headers", (("x-api-key", name), ("x-user", name))),
         Presented("a name in a cookie", (("cookie", f"api_key={name}; session={name}"),)),
     ]
-    return _closed(await asyncio.to_thread(_present, audit, missing))
+    answers = await asyncio.to_thread(_present, audit, missing, _generating(audit))
+    return _closed(answers)
 
 
 @dataclass(frozen=True)
@@ -113,11 +120,34 @@ class Answers:
         return usual in REFUSED and status is not None and status < 500 and status not in REFUSED
 
 
-def _present(audit: Audit, presented: Sequence[Presented]) -> Mapping[str, Answers]:
-    """By route."""
+Requests = Mapping[str, tuple[str, str, bytes | None]]
+"""Method, path and body, by what they are called."""
+
+
+def _generating(audit: Audit) -> Requests:
+    """A sound request on each route that generates; one may have been left open."""
+    url = urlsplit(audit.target.url)
+    base = url.path.rstrip("/")
+    root = base.removesuffix("/v1")
+
+    def asked(route: Route) -> tuple[str, str, bytes]:
+        body = {"model": audit.target.model, **route.body(audit.words(FEW_WORDS))}
+        return "POST", f"{root if route.rooted else base}{route.path}", json.dumps(body).encode()
+
+    return {f"{route.name}, generating": asked(route) for route in ROUTES}
+
+
+def _present(
+    audit: Audit, presented: Sequence[Presented], more: Requests = MappingProxyType({})
+) -> Mapping[str, Answers]:
+    """By route.
+
+    Args:
+        more: further requests; those that neither a good key nor another gets are left out.
+    """
     base = urlsplit(audit.target.url).path.rstrip("/")
     body = json.dumps({"model": audit.target.model, "prompt": "Salt.", "max_tokens": 1}).encode()
-    routes = {
+    routes: Requests = {
         "GET /models": ("GET", f"{base}/models", None),
         "POST /completions": ("POST", f"{base}/completions", body),
         "POST /chat/completions, no JSON": ("POST", f"{base}/chat/completions", b"{"),
@@ -125,15 +155,16 @@ def _present(audit: Audit, presented: Sequence[Presented]) -> Mapping[str, Answe
     key = audit.target.tenants[0].key
     good = bearer("good", key) if key else Presented("good", ())
     found = {}
-    with Wire(audit.target.url) as wire:
-        for name, (method, path, content) in routes.items():
+    with Wire(audit.target.url, TIMEOUT_S) as wire:
+        for name, (method, path, content) in {**routes, **more}.items():
             plain: Headers = [("content-type", "application/json")] if content else []
             first, *others = [
                 wire.send(method, path, [*plain, *each.headers], content)
                 for each in (good, *presented)
             ]
             kinds = [each.kind for each in presented]
-            found[name] = Answers(first, list(zip(kinds, others, strict=True)))
+            if name in routes or any(each.status in SERVED for each in (first, *others)):
+                found[name] = Answers(first, list(zip(kinds, others, strict=True)))
     return found
 
 
@@ -197,6 +228,11 @@ def _closed(answers: Mapping[str, Answers]) -> Check:
     served = [
         kind for kind, found in statuses.items() if any(s is not None and s < 300 for s in found)
     ]
+    open_routes = [
+        route
+        for route, answered in answers.items()
+        if any(reply.status is not None and reply.status < 300 for _, reply in answered.others)
+    ]
     silent = any(None in found for found in statuses.values())
     shown = "; ".join(
         f"{kind}: {', '.join(sorted(map(str, found)))}" for kind, found in statuses.items()
@@ -206,8 +242,9 @@ def _closed(answers: Mapping[str, Answers]) -> Check:
         "G7",
         judge(bool(served), not silent and all(each.opens for each in answers.values())),
         "Without a key nothing is served, whatever other headers hold",
-        f"Answers by what was sent: {shown}.",
-        {"let_through": len(served)},
+        f"Answers by what was sent: {shown}; open were {', '.join(open_routes) or 'none'} of "
+        f"{len(answers)} routes.",
+        {"let_through": len(served), "routes_open": len(open_routes)},
         _opened(answers),
         advice="Ask every caller for a key." if served else "",
     )
