@@ -291,7 +291,8 @@ class Platform:
             self.number += 1
             await asyncio.sleep(self.number == 1)
         if SEAL_HEADER not in request.headers and "seals are for who wants" not in self.defects:
-            return JSONResponse({"error": {"message": "no seal"}}, 403)
+            named = {} if "it is no engine" in self.defects else {"x-saltwall-refusal": "seal"}
+            return JSONResponse({"error": {"message": "no seal"}}, 403, named)
         if int(request.headers.get("content-length", 0)) > MOST_BYTES:
             return JSONResponse({"error": {"message": "too large"}}, 413)
         try:

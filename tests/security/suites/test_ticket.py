@@ -224,16 +224,27 @@ async def test_an_engine_without_tickets_fails_and_the_rest_is_not_tested() -> N
     assert checks["serves"].verdict is HELD
 
 
-@pytest.mark.parametrize("secret", ["another engine's", None])
-async def test_what_is_not_shown_to_be_the_engine_leaves_doubt(secret: str | None) -> None:
-    """Whatever it refuses: a server without completions, or one that another secret opens."""
-    platform = Platform(frozenset({"there is no engine"} if secret is None else ()))
+@pytest.mark.parametrize(
+    ("secret", "defect", "verdict"),
+    [
+        ("another engine's", "none", Verdict.INCONCLUSIVE),
+        (None, "there is no engine", Verdict.INCONCLUSIVE),
+        (None, "it is no engine", Verdict.INCONCLUSIVE),
+        (None, "none", HELD),
+    ],
+)
+async def test_what_is_not_shown_to_be_the_engine_leaves_doubt(
+    secret: str | None, defect: str, verdict: Verdict
+) -> None:
+    """Whatever it refuses: one that another secret opens, one without completions, one that forbids
+    all; without its secret an engine is known by how it refuses."""
+    platform = Platform(frozenset({defect}))
     async with platform.serving():
         target = replace(platform.target(), control_secret=secret)
         async with Audit(target, "1", 60, _nobody) as audit:
             checks = by_name([check async for check in SUITE.run(audit)])
     doubtful = ("strangers", "routes", "websockets", "bodies")
-    assert {checks[name].verdict for name in doubtful} == {Verdict.INCONCLUSIVE}
+    assert {checks[name].verdict for name in doubtful} == {verdict}
 
 
 async def test_a_dead_engine_leaves_doubt() -> None:

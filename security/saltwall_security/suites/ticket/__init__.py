@@ -15,7 +15,7 @@ from saltwall_security.check import Check, Verdict
 from saltwall_security.errors import AuditError
 from saltwall_security.operator import CommandLine
 from saltwall_security.prober import Prober, Refused
-from saltwall_security.raw_http import Wire
+from saltwall_security.raw_http import Reply, Wire
 from saltwall_security.recording import Recorded
 from saltwall_security.still_served import still_served
 from saltwall_security.suite import Audit, Suite
@@ -61,8 +61,8 @@ SEALED = (
 )
 """Those that need genuine requests."""
 OK, NOT_WELL = 200, 500
-NO_ROUTE = (None, 404, 405)
-"""Answers of a server that is no engine; None if there is no answer."""
+REFUSAL_HEADER = "x-saltwall-refusal"
+"""In it an engine says what a ticket or a seal lacks."""
 OPEN_PORT = "Let the engine demand a ticket that the gateway makes for each request, and keep its "
 OPEN_PORT += "port to the gateway."
 NO_OPERATOR = (
@@ -116,7 +116,7 @@ async def unsealed(audit: Audit) -> AsyncIterator[Check]:
     target, url = audit.target, audit.target.engine_url or ""
     audit.say("the engine's port without a ticket")
     hits = await fire(url, doors.strangers(target, audit.rng))
-    engine = await _is_engine(audit, hits[0].reply.status)
+    engine = await _is_engine(audit, hits[0].reply)
     yield _check("strangers", hits, engine, advice=OPEN_PORT)
     found = await asyncio.to_thread(lambda: list(doors.described(target)))
     hits = await fire(url, doors.unlisted(target, found, None))
@@ -217,14 +217,16 @@ async def _health(audit: Audit) -> tuple[int | None, str]:
     return reply.status, f"The engine's /health answers {reply.status}."
 
 
-async def _is_engine(audit: Audit, completion: int | None) -> tuple[bool, str]:
+async def _is_engine(audit: Audit, completion: Reply) -> tuple[bool, str]:
     """Whether it is an engine, and ready, that refuses: any other server would, too.
 
     Args:
-        completion: what a completion without credentials was answered.
+        completion: the answer to one without credentials, by which it is known if there is no
+            control secret.
     """
     health, told = await _health(audit)
-    known, said = completion not in NO_ROUTE, f"A completion is answered {completion}."
+    known = completion.header(REFUSAL_HEADER) is not None
+    said = f"A completion is answered {completion.status}, {'' if known else 'not '}as it would."
     if audit.target.control_secret:
         known, said = await _with_secret(audit)
     return health == OK and known, f"{told} {said}"
