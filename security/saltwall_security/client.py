@@ -1,5 +1,6 @@
 """One tenant's requests, as its application sends them, with exact times."""
 
+import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -10,17 +11,19 @@ from typing import Any
 
 import httpx
 
+from saltwall_security import answer_json
+from saltwall_security.bounded_http import http_client
 from saltwall_security.target import Target, Tenant
-from saltwall_security.trust import system_trust
 
 CHAT, COMPLETIONS, MODELS = "/chat/completions", "/completions", "/models"
 TIMEOUT_S = 300.0
+"""For a whole answer: under load a long one rightly takes minutes."""
 IDLE_S = 1.0
 """A connection unused for longer is not used again: servers close theirs, many after 5 s."""
 Headers = Mapping[str, str] | Sequence[tuple[str, str]]
 """In pairs where a name comes twice; those of the client's own give way."""
 
-_JSON = (("content-type", "application/json"),)
+_JSON = ((b"content-type", b"application/json"),)
 
 
 @dataclass(frozen=True)
@@ -57,25 +60,24 @@ class Answer:
     @property
     def error(self) -> Mapping[str, Any]:
         """The error object of a refusal; empty if it has none."""
-        try:
-            found = json.loads(self.body).get("error", {})
-        except (ValueError, AttributeError):
-            return {}
+        found = (answer_json.members(self.body) or {}).get("error")
         return found if isinstance(found, dict) else {}
 
 
 class Client:
-    """Speaks as one tenant. It never retries: what is measured is one request."""
+    """Speaks as one tenant. It never retries: what is measured is one request.
+
+    An answer that does not come, breaks off, takes more than `TIMEOUT_S`, or is too long to be
+    one, raises an `httpx.HTTPError`.
+    """
 
     def __init__(self, target: Target, tenant: Tenant) -> None:
         self.target, self.tenant = target, tenant
         headers = {"authorization": f"Bearer {tenant.key}"} if tenant.key else {}
-        self._http = httpx.AsyncClient(
+        self._http = http_client(
+            TIMEOUT_S,
             base_url=target.url,
             headers=headers,
-            timeout=TIMEOUT_S,
-            trust_env=False,
-            verify=system_trust(),
             limits=httpx.Limits(
                 max_connections=None, max_keepalive_connections=64, keepalive_expiry=IDLE_S
             ),
@@ -94,9 +96,10 @@ class Client:
         answer = await self.send("GET", MODELS)
         if not answer.ok:
             return {}
+        listed = answer_json.members(answer.body) or {}
         try:
-            return {str(row["id"]): row.get("parent") for row in json.loads(answer.body)["data"]}
-        except (ValueError, KeyError, TypeError, AttributeError):
+            return {str(row["id"]): row.get("parent") for row in listed["data"]}
+        except (KeyError, TypeError, AttributeError):
             return {}
 
     async def complete(self, prompt: str | list[int], **fields: Any) -> Answer:
@@ -138,23 +141,20 @@ class Client:
         content = body if isinstance(body, bytes | None) else json.dumps(body).encode()
         given = _JSON if content is not None else ()
         began = time.perf_counter()
-        response = await self._http.request(
-            method, path, content=content, headers=[*given, *_pairs(headers)]
-        )
+        async with _in_time():
+            response = await self._http.request(
+                method, path, content=content, headers=[*given, *_pairs(headers)]
+            )
         took = time.perf_counter() - began
-        try:
-            document = response.json()
-        except ValueError:
-            document = None
-        found = document if isinstance(document, dict) else {}
-        usage = _usage(found)
+        found = answer_json.members(response.content) or {}
+        usage = answer_json.usage(found)
         return Answer(
             response.status_code,
             response.headers,
             response.content,
-            _text(found),
-            _cached(usage),
-            _prompt(usage),
+            answer_json.generated(found),
+            answer_json.cached_tokens(usage),
+            answer_json.prompt_tokens(usage),
             took,
             took,
             usage=usage,
@@ -172,7 +172,8 @@ class Client:
         raw, texts, times = [], [], []
         usage: Mapping[str, Any] = {}
         began = time.perf_counter()
-        async with self._http.stream("POST", path, content=content, headers=given) as response:
+        opened = self._http.stream("POST", path, content=content, headers=given)
+        async with _in_time(), opened as response:
             if response.is_error:
                 await response.aread()
                 took = time.perf_counter() - began
@@ -191,11 +192,13 @@ class Client:
                 if not line.startswith("data: {"):
                     continue
                 raw.append(line)
-                event = json.loads(line[6:])
-                usage = {**usage, **_usage(event)}
+                event = answer_json.members(line[6:])
+                if event is None:
+                    raise httpx.DecodingError("an event is no JSON")
+                usage = {**usage, **answer_json.usage(event)}
                 if event.get("choices") or str(event.get("type")).endswith("delta"):
                     times.append(now - began)
-                    texts.append(_text(event))
+                    texts.append(answer_json.generated(event))
         took = time.perf_counter() - began
         gaps = tuple(later - earlier for earlier, later in pairwise(times))
         return Answer(
@@ -203,8 +206,8 @@ class Client:
             response.headers,
             "\n".join(raw).encode(),
             "".join(texts),
-            _cached(usage),
-            _prompt(usage),
+            answer_json.cached_tokens(usage),
+            answer_json.prompt_tokens(usage),
             times[0] if times else took,
             took,
             gaps,
@@ -212,39 +215,16 @@ class Client:
         )
 
 
-def _pairs(headers: Headers) -> list[tuple[str, str]]:
-    return list(headers.items() if isinstance(headers, Mapping) else headers)
+@asynccontextmanager
+async def _in_time() -> AsyncIterator[None]:
+    try:
+        async with asyncio.timeout(TIMEOUT_S):
+            yield
+    except TimeoutError:
+        raise httpx.ReadTimeout(f"no whole answer in {TIMEOUT_S:.0f} s") from None
 
 
-def _text(document: Mapping[str, Any]) -> str:
-    """What was generated, of an answer or of one event of a stream (chat and completions)."""
-    choice = (document.get("choices") or [{}])[0]
-    message = choice.get("message") or choice.get("delta") or {}
-    return str(choice.get("text") or message.get("content") or "")
-
-
-def _usage(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Where OpenAI's three routes and Anthropic's messages put it, in answers and in streams."""
-    for holder in (document, document.get("response"), document.get("message")):
-        usage = holder.get("usage") if isinstance(holder, dict) else None
-        if isinstance(usage, dict):
-            return {name: value for name, value in usage.items() if value is not None}
-    return {}
-
-
-def _prompt(usage: Mapping[str, Any]) -> int | None:
-    """Tokens of the prompt; Anthropic counts the cached ones apart."""
-    if "prompt_tokens" in usage:
-        return int(usage["prompt_tokens"])
-    if "input_tokens" in usage:
-        return int(usage["input_tokens"]) + int(usage.get("cache_read_input_tokens", 0))
-    return None
-
-
-def _cached(usage: Mapping[str, Any]) -> int | None:
-    if "cache_read_input_tokens" in usage:
-        return int(usage["cache_read_input_tokens"])
-    details = usage.get("prompt_tokens_details") or usage.get("input_tokens_details")
-    if not isinstance(details, dict):
-        return None
-    return int(details.get("cached_tokens") or 0)
+def _pairs(headers: Headers) -> list[tuple[bytes, bytes]]:
+    """In UTF-8: names of tenants are sent, and need not be ASCII."""
+    pairs = headers.items() if isinstance(headers, Mapping) else headers
+    return [(name.encode(), value.encode()) for name, value in pairs]

@@ -9,10 +9,10 @@ from typing import Any, Final
 
 import httpx
 
+from saltwall_security.bounded_http import http_client
 from saltwall_security.client import IDLE_S
 from saltwall_security.errors import AuditError
 from saltwall_security.target import Operator, Target, Tenant
-from saltwall_security.trust import system_trust
 
 USAGE: Final = "/saltwall/v1/usage"
 METRICS: Final = ("/metrics", "/saltwall/v1/metrics")
@@ -99,12 +99,10 @@ class EngineControl:
         """
         if not (target.engine_url and target.control_secret):
             raise AuditError("the engine's port and control secret are needed")
-        self._http = httpx.AsyncClient(
+        self._http = http_client(
+            TIMEOUT_S,
             base_url=target.engine_url.rstrip("/"),
             headers={"authorization": f"Bearer {target.control_secret}"},
-            timeout=TIMEOUT_S,
-            trust_env=False,
-            verify=system_trust(),
             limits=httpx.Limits(keepalive_expiry=IDLE_S),
         )
 

@@ -1,18 +1,22 @@
 """Requests exactly as given, which a well-behaved client would not send, and whole answers."""
 
 import http.client
+import io
 import socket
 import time
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
+from typing import Any
 from urllib.parse import urlsplit
 
 from saltwall_security.trust import system_trust
 
 Headers = Iterable[tuple[str, str]]
 MAX_ANSWER_BYTES = 2**22
+LONGEST_S = 300.0
+"""For a whole answer, however steadily it drips."""
 _BROKEN = ("RemoteDisconnected", "BrokenPipeError", "ConnectionResetError")
 
 
@@ -55,6 +59,7 @@ class Wire:
             )
         else:
             self._connection = http.client.HTTPConnection(host, parts.port, timeout=timeout_s)
+        self._connection.response_class = _Response
 
     def __enter__(self) -> "Wire":
         return self
@@ -121,6 +126,31 @@ class Wire:
         except (OSError, http.client.HTTPException) as error:
             connection.close()
             return Reply(None, trouble=type(error).__name__)
+
+
+class _Response(http.client.HTTPResponse):
+    """Of which reading ends in `TimeoutError` after `LONGEST_S`."""
+
+    def __init__(self, sock: socket.socket, *args: Any, **kwargs: Any) -> None:
+        super().__init__(sock, *args, **kwargs)
+        self.fp = io.BufferedReader(_Timed(self.fp))
+
+
+class _Timed(io.RawIOBase):
+    def __init__(self, file: io.BufferedReader) -> None:
+        self._file, self._until = file, time.monotonic() + LONGEST_S
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        if time.monotonic() > self._until:
+            raise TimeoutError
+        return self._file.readinto1(buffer)
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
 
 
 def _acknowledge(connected: socket.socket | None) -> None:

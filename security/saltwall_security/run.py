@@ -14,9 +14,11 @@ import httpx
 from saltwall_security.check import Check, Verdict, worst
 from saltwall_security.client import Client
 from saltwall_security.errors import AuditError, Unreachable
-from saltwall_security.suite import Audit, Suite
+from saltwall_security.suite import SLOW, Audit, Suite
 from saltwall_security.target import Target
 
+PREPARES_S = 60.0
+"""For a look at whether a tenant is let in."""
 INTERRUPTED = "the run was interrupted"
 Say = Callable[[float, float, str], None]
 """Takes the part that is done (0 to 1), the seconds left, and what is happening."""
@@ -58,9 +60,10 @@ async def prepare(target: Target) -> Target:
     for tenant in target.tenants:
         client = Client(target, tenant)
         try:
-            answer = await client.send("GET", "/models")
-            models = await client.models()
-        except httpx.HTTPError as error:
+            async with asyncio.timeout(PREPARES_S):
+                answer = await client.send("GET", "/models")
+                models = await client.models()
+        except (httpx.HTTPError, TimeoutError) as error:
             raise Unreachable(
                 f"{target.url} does not answer ({type(error).__name__}): is it up, and is that "
                 'the base of its OpenAI routes, ending in "/v1"?'
@@ -128,15 +131,17 @@ async def run(
 async def _run_one(suite: Suite, audit: Audit) -> SuiteResult:
     began = time.monotonic()
     checks: list[Check] = []
+    most = SLOW * audit.seconds + suite.patience_s
     try:
-        async with audit:
+        async with asyncio.timeout(most) as limit, audit:
             async for check in suite.run(audit):
                 checks.append(check)
                 audit.say(f"{check.verdict}: {check.id}")
     except asyncio.CancelledError:
         checks += _stopped(suite, INTERRUPTED)
     except Exception as error:  # one suite's trouble must not hide what the others find
-        checks += _stopped(suite, _reason(error))
+        late = f"it had not ended after {most:.0f} s: does the target still answer?"
+        checks += _stopped(suite, late if limit.expired() else _reason(error))
     return SuiteResult(suite, checks, time.monotonic() - began)
 
 

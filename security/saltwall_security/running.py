@@ -1,11 +1,12 @@
 """A generation that runs while something happens to it."""
 
 import asyncio
-import json
 import time
 from contextlib import AbstractAsyncContextManager, suppress
 
 import httpx
+
+from saltwall_security.answer_json import members
 
 
 class Running:
@@ -73,7 +74,7 @@ class Running:
                 self.ids |= {v for k, v in response.headers.items() if k == "x-request-id"}
                 async for line in response.aiter_lines():
                     self._take(line)
-        except (httpx.HTTPError, ValueError):
+        except httpx.HTTPError:
             pass  # cut off is one way to end: `cut` tells
         finally:
             self.ended_at = time.monotonic()
@@ -82,11 +83,13 @@ class Running:
     def _take(self, line: str) -> None:
         if not line.startswith("data: {"):
             return
-        event = json.loads(line.removeprefix("data: "))
+        event = members(line.removeprefix("data: ")) or {}
         if event.get("id"):
             self.named.add(str(event["id"]))
             self.ids |= self.named
-        for choice in event.get("choices") or []:
+        choices = event.get("choices")
+        for choice in choices if isinstance(choices, list) else []:
             self.events += 1
-            self.finished |= choice.get("finish_reason") in ("stop", "length")
+            reason = choice.get("finish_reason") if isinstance(choice, dict) else None
+            self.finished |= reason in ("stop", "length")
             self._began.set()

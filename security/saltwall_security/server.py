@@ -1,11 +1,13 @@
 """Which server answers, as far as it says so itself."""
 
+import asyncio
 from urllib.parse import urlsplit
 
 import httpx
 
+from saltwall_security.answer_json import members
+from saltwall_security.bounded_http import http_client
 from saltwall_security.target import Target
-from saltwall_security.trust import system_trust
 
 TIMEOUT_S = 5.0
 
@@ -18,14 +20,16 @@ async def server_version(target: Target) -> str | None:
     headers = {}
     if target.control_secret:
         headers["authorization"] = f"Bearer {target.control_secret}"
-    async with httpx.AsyncClient(timeout=TIMEOUT_S, trust_env=False, verify=system_trust()) as http:
+    async with http_client(TIMEOUT_S) as http:
         for origin in origins:
             # The secret is for the engine alone.
             sent = headers if origin == target.engine_url else {}
             try:
-                found = (await http.get(f"{origin}/version", headers=sent)).json()
-            except (httpx.HTTPError, ValueError):
+                async with asyncio.timeout(TIMEOUT_S):
+                    answer = await http.get(f"{origin}/version", headers=sent)
+            except (httpx.HTTPError, TimeoutError):
                 continue
-            if isinstance(found, dict) and isinstance(found.get("version"), str):
+            found = members(answer.content) or {}
+            if isinstance(found.get("version"), str):
                 return f"vLLM {found['version']}"
     return None

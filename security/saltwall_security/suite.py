@@ -12,6 +12,8 @@ from saltwall_security.client import Client
 from saltwall_security.target import Access, Target, Tenant
 
 Say = Callable[[str], None]
+SLOW = 3.0
+"""A suite that takes so many times its time may be on a busy machine."""
 
 
 class Audit:
@@ -20,7 +22,8 @@ class Audit:
     def __init__(self, target: Target, seed: str, seconds: float, say: Say) -> None:
         """
         Args:
-            seed: the same seed gives the same prompts in the same order, all but their first word.
+            seed: the same seed gives the same prompts, all but their first word; in the same order
+                where a suite does not send several at a time.
             seconds: how long the suite may take; it should stop sampling in time, and then say
                 `INCONCLUSIVE` where that was too early.
             say: takes a line of progress.
@@ -81,6 +84,7 @@ class Suite:
         share: its part of the budget, beside the others'.
         least_s: less time than this tells nothing.
         offline: it sends nothing to the target.
+        patience_s: how much longer than `SLOW` times its time it may take.
         run: yields checks as they are made.
     """
 
@@ -92,3 +96,4 @@ class Suite:
     share: float = 1.0
     least_s: float = 5.0
     offline: bool = False
+    patience_s: float = 300.0

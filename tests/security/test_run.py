@@ -4,10 +4,13 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
+from raw_server import OK, RawServer
 from word_cache_server import WordCache, serving
 
+from saltwall_security import run as run_module
+from saltwall_security import server as server_module
 from saltwall_security.check import Check, Verdict
-from saltwall_security.errors import AuditError
+from saltwall_security.errors import AuditError, Unreachable
 from saltwall_security.run import SuiteResult, prepare, run
 from saltwall_security.suite import Audit, Suite
 from saltwall_security.target import Access, Target, Tenant
@@ -102,3 +105,37 @@ def test_one_tenant_is_not_enough() -> None:
     """There is nobody to spy on."""
     with pytest.raises(AuditError, match="two tenants are needed"):
         asyncio.run(prepare(Target("http://127.0.0.1:9/v1", TWO[:1])))
+
+
+async def hangs(audit: Audit) -> AsyncIterator[Check]:
+    """One check that holds, and then nothing more."""
+    yield HELD
+    await asyncio.Event().wait()
+
+
+def test_a_suite_that_does_not_end_is_ended() -> None:
+    """A target that never answers must not stop the run; what was found stays, with doubt."""
+    endless = Suite("x", "X", ("G1",), hangs, least_s=0.0, patience_s=0.0)
+    result, after = ran(endless, Suite("y", "Y", ("G3",), holds), budget_s=0.1)
+    assert [check.verdict for check in result.checks] == [Verdict.HELD, Verdict.INCONCLUSIVE]
+    assert "it had not ended after" in result.checks[1].seen
+    assert after.verdict is Verdict.HELD
+
+
+async def test_a_server_that_does_not_end_its_answer_is_not_attacked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """However steadily it comes."""
+    monkeypatch.setattr(run_module, "PREPARES_S", 0.1)
+    async with RawServer(OK + b"\r\n", b" ", 0.02).running() as server:
+        with pytest.raises(Unreachable, match="does not answer"):
+            await prepare(Target(server.url, TWO))
+
+
+async def test_a_version_that_does_not_end_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nobody says which server it is."""
+    monkeypatch.setattr(server_module, "TIMEOUT_S", 0.1)
+    async with RawServer(OK + b"\r\n", b" ", 0.02).running() as server:
+        assert await server_module.server_version(Target(server.url, TWO)) is None

@@ -13,6 +13,8 @@ from saltwall_security.suites.quota.stage import Prompt, Stage, staged
 from saltwall_security.target import Access, Tenant
 
 CLAIM = "A restarted engine reports and enforces the quotas that are stored"
+RESTARTED_S = 300.0
+"""How long the command that restarts it may take."""
 WITHIN_S = 600.0
 """How long an engine may take until it serves again."""
 POLL_S = 0.5
@@ -111,4 +113,5 @@ SUITE = Suite(
     run,
     needs=frozenset({Access.OPERATOR, Access.CONTROL, Access.RESTART}),
     least_s=60.0,
+    patience_s=RESTARTED_S + WITHIN_S,
 )

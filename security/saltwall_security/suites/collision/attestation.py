@@ -2,11 +2,11 @@
 
 import httpx
 
+from saltwall_security.bounded_http import http_client
 from saltwall_security.check import Check, Verdict, judge
 from saltwall_security.collision.block_hash import vector_digest, vectors
 from saltwall_security.suite import Audit
 from saltwall_security.target import Access
-from saltwall_security.trust import system_trust
 
 PATH = "/saltwall/v1/attestation"
 ALGORITHM = "sha256_cbor"
@@ -20,12 +20,7 @@ async def attestation(audit: Audit) -> Check:
         return _check(
             Verdict.NOT_TESTED, "Not asked: it needs the engine's port and control secret"
         )
-    async with httpx.AsyncClient(
-        base_url=audit.target.engine_url or "",
-        timeout=_TIMEOUT_S,
-        trust_env=False,
-        verify=system_trust(),
-    ) as http:
+    async with http_client(_TIMEOUT_S, base_url=audit.target.engine_url or "") as http:
         try:
             response = await http.get(
                 PATH, headers={"authorization": f"Bearer {audit.target.control_secret}"}

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import httpx
 
+from saltwall_security.bounded_http import http_client
 from saltwall_security.engine_control import Account, EngineControl, Usage, hex_id
 from saltwall_security.errors import AuditError
 from saltwall_security.target import Access, Target, Tenant
-from saltwall_security.trust import system_trust
 
 TIMEOUT_S = 10.0
 METRICS = "/metrics"
@@ -72,7 +72,7 @@ async def _usage(target: Target) -> Usage | None:
 
 
 async def _text(url: str) -> str:
-    async with httpx.AsyncClient(timeout=TIMEOUT_S, trust_env=False, verify=system_trust()) as http:
+    async with http_client(TIMEOUT_S) as http:
         try:
             response = await http.get(url)
         except httpx.HTTPError:

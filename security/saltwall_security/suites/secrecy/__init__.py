@@ -6,6 +6,7 @@ from contextlib import suppress
 
 import httpx
 
+from saltwall_security.bounded_http import http_client
 from saltwall_security.check import Check, Verdict, judge
 from saltwall_security.client import CHAT, COMPLETIONS
 from saltwall_security.engine_control import USAGE, hex_id
@@ -88,7 +89,7 @@ async def _knock(audit: Audit, canaries: Canaries) -> None:
         return
     body = {"model": audit.target.model, "prompt": canaries.prompt, "cache_salt": canaries.scope}
     headers = {"authorization": f"Bearer {canaries.credential}"}
-    async with httpx.AsyncClient(timeout=10, trust_env=False) as http:
+    async with http_client(10) as http:
         for path in (f"/v1{COMPLETIONS}", f"/v1{CHAT}", USAGE):
             with suppress(httpx.HTTPError):
                 await http.post(url.rstrip("/") + path, headers=headers, json=body)

@@ -4,8 +4,7 @@ import asyncio
 import secrets
 from collections.abc import Callable
 
-import httpx
-
+from saltwall_security.bounded_http import http_client
 from saltwall_security.check import Check, Verdict
 from saltwall_security.client import TIMEOUT_S
 from saltwall_security.ending import CONTRACT_S, FAILS_S, OK, Ending, ending, judged, started
@@ -15,7 +14,6 @@ from saltwall_security.suite import Audit
 from saltwall_security.suites.ticket.shots import Shot, fire
 from saltwall_security.suites.ticket.spied import Spied
 from saltwall_security.target import Operator, Tenant
-from saltwall_security.trust import system_trust
 
 CLAIM = "A revoked generation's or tenant's ticket is refused, and what runs on it ends"
 
@@ -39,7 +37,7 @@ async def _ended(
     audit: Audit, spied: Spied, tenant: Tenant, act: Callable[[], None]
 ) -> tuple[int, Ending]:
     """What a genuine request was answered before the act, and what became of both by it."""
-    async with httpx.AsyncClient(timeout=TIMEOUT_S, trust_env=False, verify=system_trust()) as http:
+    async with http_client(TIMEOUT_S) as http:
 
         async def begin(tokens: int) -> Running:
             """On a genuine request, at the engine's own port."""
