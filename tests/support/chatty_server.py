@@ -58,7 +58,8 @@ class ChattyServer:
     def target(self, **more: Any) -> Target:
         """It as the auditor is given it."""
         tenants = [Tenant(name, key) for key, name in KEYS.items()]
-        return Target(f"{self.origin}/v1", tenants, self.model, files=[self.directory], **more)
+        given = {"files": [self.directory], **more}
+        return Target(f"{self.origin}/v1", tenants, self.model, **given)
 
     def log(self, line: str) -> None:
         """Writes a line."""

@@ -2,10 +2,13 @@
 
 import asyncio
 import base64
+import bz2
+import gzip
 import json
+import lzma
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -20,6 +23,7 @@ from saltwall_security.suites.secrecy.canaries import Canaries, Needles, spell
 from saltwall_security.target import Tenant
 
 WORD = "qwertyuiopasdfghjkl"
+TENANT_KEY = "key-of-one-0123456789abcdef"
 
 
 @pytest.fixture(autouse=True)
@@ -98,6 +102,48 @@ async def test_of_a_very_large_log_the_rest_is_in_doubt(
     assert "not as a whole: server.log" in checks["logs"].seen
 
 
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress])
+async def test_a_packed_log_is_searched(tmp_path: Path, pack: Callable[[bytes], bytes]) -> None:
+    """As logs are that have been rotated."""
+    (tmp_path / "server.log.1").write_bytes(pack(f"... {TENANT_KEY} ...".encode()))
+    checks = await audited(ChattyServer(tmp_path))
+    assert checks["logs"].verdict is Verdict.FAILED
+    assert "the key of one in server.log.1" in checks["logs"].seen
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\x28\xb5\x2f\xfd and so on",
+        b"PK\x03\x04 and so on",
+        gzip.compress(gzip.compress(b"twice")),
+        gzip.compress(os.urandom(1000))[:-100],
+        gzip.compress(b"too long" * 10**6),
+        b"\x1f\x8b is not gzip",
+    ],
+    ids=["zstd", "zip", "twice", "broken off", "too long", "not gzip"],
+)
+async def test_what_cannot_be_unpacked_leaves_doubt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes
+) -> None:
+    """Wholly, or in any way: it is named."""
+    monkeypatch.setattr(places, "MOST_BYTES", 10**6)
+    (tmp_path / "other.log").write_bytes(content)
+    checks = await audited(ChattyServer(tmp_path))
+    assert checks["logs"].verdict is Verdict.INCONCLUSIVE
+    assert "Not read, or not as a whole: other.log." in checks["logs"].seen
+
+
+async def test_what_is_no_file_leaves_doubt(tmp_path: Path) -> None:
+    """A pipe is not waited for, and a device has no end."""
+    pipe = tmp_path / "pipe.log"
+    os.mkfifo(pipe)
+    log = tmp_path / "server.log"
+    checks = await audited(ChattyServer(tmp_path), files=[log, pipe, Path("/dev/zero")])
+    assert checks["logs"].verdict is Verdict.INCONCLUSIVE
+    assert "Not read, or not as a whole: pipe.log, zero." in checks["logs"].seen
+
+
 async def test_environments_that_cannot_be_read_leave_doubt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -122,7 +168,7 @@ async def test_environments_that_cannot_be_read_leave_doubt(
 
 async def test_keys_in_the_environment_of_the_engine_are_found(tmp_path: Path) -> None:
     """And on its command line; the auditor's own environment is not looked at."""
-    environ = {**os.environ, "TENANT_KEY": "key-of-one-0123456789abcdef"}
+    environ = {**os.environ, "TENANT_KEY": TENANT_KEY}
     argv = [sys.executable, "-c", "input()"]
     pipe = asyncio.subprocess.PIPE
     engine = await asyncio.create_subprocess_exec(*argv, stdin=pipe, env=environ)
@@ -164,6 +210,13 @@ def test_the_secret_part_of_a_key_is_found_without_its_name() -> None:
     needles = Needles.of(Canaries(), [Tenant("acme", key)], {})
     assert needles.within(b"key " + b"p" * 12) == []
     assert needles.within(b"s" * 43) == ["the key of acme"]
+
+
+@pytest.mark.parametrize("key", [f"key-{'s' * 9}", f"sk-{'s' * 14}", "s" * 40])
+def test_a_key_is_found_without_its_end(key: str) -> None:
+    """Of any kind, as long as what is left is no word."""
+    needles = Needles.of(Canaries(), [Tenant("acme", key)], {})
+    assert needles.within(key[:-1].encode()) == ["the key of acme"]
 
 
 @pytest.mark.parametrize("key", ["dev", "EMPTY", "a_b_c_de"])

@@ -107,9 +107,12 @@ def spell(text: str) -> frozenset[bytes]:
 
 
 def _secret(key: str) -> str:
-    """The part of a key that must not be known; names and checksums around it may be."""
+    """The part of a key that must not be known; names and checksums around it may be.
+
+    Of short keys less is left out: what remains must be no word.
+    """
     middle = key.split("_", 3)[-1]
-    return middle[: max(16, len(middle) - 6)]
+    return middle[: max(len(middle) - 6, min(len(middle) - 1, 16), 12)]
 
 
 def _numbers(ids: Sequence[int]) -> frozenset[bytes]:

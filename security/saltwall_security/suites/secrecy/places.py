@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import stat
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import suppress
@@ -10,9 +11,11 @@ from pathlib import Path
 
 import httpx
 
+from saltwall_security.bounded_http import http_client
 from saltwall_security.engine_control import METRICS, USAGE, EngineControl
 from saltwall_security.errors import AuditError
 from saltwall_security.processes import ancestors, tree
+from saltwall_security.suites.secrecy.packed import unpacked
 from saltwall_security.target import Operator, Target
 
 MOST_BYTES = 512 * 2**20
@@ -46,7 +49,8 @@ def files(paths: Sequence[Path]) -> list[Path]:
         found += _within(path) if path.is_dir() else [path]
         if path.suffix == ".db":
             found += (path.with_name(path.name + end) for end in DATABASE_ENDS)
-    return [path for path in dict.fromkeys(found) if _is_file(path)]
+    # One that was named and cannot be read must not count as searched.
+    return [path for path in dict.fromkeys(found) if path in paths or _is_file(path)]
 
 
 def _within(directory: Path) -> list[Path]:
@@ -70,19 +74,25 @@ def _is_file(path: Path) -> bool:
 
 def is_database(path: Path) -> bool:
     """Whether a file belongs to an SQLite database."""
-    with suppress(OSError), path.open("rb") as file:
-        return file.read(len(SQLITE)) == SQLITE or path.name.endswith(DATABASE_ENDS)
+    if path.name.endswith(DATABASE_ENDS):
+        return True
+    if path.is_file():  # opening a pipe would wait for whoever writes to it
+        with suppress(OSError), path.open("rb") as file:
+            return file.read(len(SQLITE)) == SQLITE
     return False
 
 
 def read(paths: Sequence[Path], since: float) -> Iterator[Found]:
-    """The files' contents; the ends of very large ones.
+    """The files' contents, unpacked; the ends of very large ones.
 
     Args:
         since: what was written after this moment (seconds since 1970) is fresh.
     """
     for path in paths:
         try:
+            if not stat.S_ISREG(path.stat().st_mode):
+                yield Found(path.name, None)
+                continue
             with path.open("rb") as file:
                 state = os.fstat(file.fileno())
                 file.seek(max(0, state.st_size - MOST_BYTES))
@@ -92,7 +102,8 @@ def read(paths: Sequence[Path], since: float) -> Iterator[Found]:
         except OSError:
             yield Found(path.name, None)
         else:
-            whole = state.st_size <= MOST_BYTES
+            content, whole = unpacked(content, MOST_BYTES)
+            whole = whole and state.st_size <= MOST_BYTES
             yield Found(path.name, content, state.st_mtime >= since, whole)
 
 
@@ -121,7 +132,7 @@ async def metrics(target: Target) -> AsyncIterator[Found]:
                 with suppress(AuditError):
                     yield Found(f"the engine's {path}", (await control.text(path)).encode())
     if target.admin_url:
-        async with httpx.AsyncClient(timeout=10, trust_env=False) as http:
+        async with http_client(10) as http:
             for path in ADMIN:
                 with suppress(httpx.HTTPError):
                     answer = await http.get(target.admin_url.rstrip("/") + path)
