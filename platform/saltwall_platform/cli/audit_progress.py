@@ -3,12 +3,14 @@
 import shutil
 import sys
 import time
+from collections.abc import Callable
 from typing import Final, TextIO
 
 from saltwall_security.report.redaction import Redaction
 
 QUIET_S: Final = 10.0
 BAR: Final = 20
+PLAIN: Final = Redaction(())
 
 
 class AuditProgress:
@@ -16,36 +18,43 @@ class AuditProgress:
 
     Args:
         prefix: put before each line, where several targets are attacked in turn.
+        clean: takes out what the target's words may hold.
     """
 
-    def __init__(self, prefix: str = "", stream: TextIO | None = None) -> None:
-        self._prefix, self._stream = prefix, stream or sys.stderr
+    def __init__(
+        self,
+        prefix: str = "",
+        clean: Callable[[str], str] = PLAIN,
+        stream: TextIO | None = None,
+    ) -> None:
+        self._prefix, self._clean, self._stream = prefix, clean, stream or sys.stderr
         self._live = self._stream.isatty()
         self._suite = ""
         self._shown = 0.0
 
     def __call__(self, done: float, left_s: float, text: str) -> None:
         """What a run says of itself: the part that is done, the time left, and what it does."""
+        suite = text.partition(":")[0]
+        text = self._clean(self._prefix + text)
         minutes, seconds = divmod(round(left_s), 60)
         if self._live:
             filled = round(done * BAR)
             bar = f"[{'=' * filled}{' ' * (BAR - filled)}]"
-            line = f"{bar} {minutes}:{seconds:02} left  {self._prefix}{text}"
+            line = f"{bar} {minutes}:{seconds:02} left  {text}"
             width = shutil.get_terminal_size().columns - 1
             print(f"\r\033[K{line[:width]}", end="", file=self._stream, flush=True)
             return
         now = time.monotonic()
-        suite = text.partition(":")[0]
         if suite == self._suite and now - self._shown < QUIET_S:
             return
         self._suite, self._shown = suite, now
-        line = f"{done:4.0%}, {minutes}:{seconds:02} left: {self._prefix}{text}"
+        line = f"{done:4.0%}, {minutes}:{seconds:02} left: {text}"
         print(line, file=self._stream, flush=True)
 
     def note(self, text: str) -> None:
         """Something that is not part of a run; its line stays."""
         self.clear()
-        print(Redaction(())(text), file=self._stream, flush=True)
+        print(self._clean(text), file=self._stream, flush=True)
 
     def clear(self) -> None:
         """Takes the changing line away."""

@@ -20,7 +20,7 @@ from saltwall_security.report.document import (
     Value,
 )
 from saltwall_security.report.machine import machine
-from saltwall_security.report.redaction import Redaction, passwords
+from saltwall_security.report.redaction import Redaction, redaction
 from saltwall_security.run import SuiteResult
 from saltwall_security.target import Target
 
@@ -53,10 +53,7 @@ def report(
     baseline: Report | None = None,
 ) -> Report:
     """The document of a run on `target`; no key, salt or password that was given is in it."""
-    secrets = [secret for t in target.tenants for secret in (t.key, t.cache_salt)]
-    secrets += [target.control_secret]
-    secrets += passwords((target.url, target.engine_url, target.admin_url))
-    clean = _Cleaner(Redaction(secrets))
+    clean = _Cleaner(redaction(target))
     suites = [clean.suite(result) for result in results]
     return Report(
         format=FORMAT,
@@ -68,10 +65,10 @@ def report(
         command=clean.text(how.command),
         asked=list(how.asked),
         target=TargetEntry(
-            label=target.label,
-            url=_without_user(target.url),
-            model=target.model,
-            server=how.server,
+            label=clean.text(target.label),
+            url=clean.text(_without_user(target.url)),
+            model=None if target.model is None else clean.text(target.model),
+            server=None if how.server is None else clean.text(how.server),
             tenants=len(target.tenants),
             access=sorted(target.access()),
         ),
@@ -135,7 +132,7 @@ class _Cleaner:
         )
 
     def _row(self, row: Mapping[str, Any]) -> dict[str, Value]:
-        return {name: self._value(value) for name, value in row.items()}
+        return {self.text(name): self._value(value) for name, value in row.items()}
 
     def _value(self, value: Any) -> Value:
         if isinstance(value, str):

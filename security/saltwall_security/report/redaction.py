@@ -6,6 +6,8 @@ from contextlib import suppress
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
+from saltwall_security.target import Target
+
 GONE: Final = "[secret]"
 SHORTEST: Final = 8
 """Shorter secrets could be any word of the text."""
@@ -14,6 +16,9 @@ _LOOKS_SECRET: Final = re.compile(
     r"|(?<=://)[^\s\"']+(?=@)"
 )
 
+_CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+"""What moves the cursor, breaks the line or turns the direction of writing."""
+
 
 class Redaction:
     """Replaces known secrets, and what looks like one: a Saltwall key, a ticket, a bearer token,
@@ -21,16 +26,28 @@ class Redaction:
     """
 
     def __init__(self, secrets: Iterable[str | None]) -> None:
-        long = {secret for secret in secrets if secret and len(secret) >= SHORTEST}
+        long = {_plain(secret) for secret in secrets if secret and len(secret) >= SHORTEST}
         # The longest first: one may be part of another.
         self._known = sorted(long, key=len, reverse=True)
 
     def __call__(self, text: str) -> str:
-        """The text without them, and without half characters, which no file can hold."""
-        text = text.encode("utf-8", "replace").decode()
+        """The text without them, in one line, and without what terminals obey or no file holds."""
+        text = _plain(text)
         for secret in self._known:
             text = text.replace(secret, GONE)
         return _LOOKS_SECRET.sub(GONE, text)
+
+
+def redaction(target: Target) -> Redaction:
+    """Of all that the auditor was given for a target."""
+    secrets = [secret for t in target.tenants for secret in (t.key, t.cache_salt)]
+    urls = (target.url, target.engine_url, target.admin_url)
+    return Redaction([*secrets, target.control_secret, *passwords(urls)])
+
+
+def _plain(text: str) -> str:
+    whole = text.encode("utf-8", "replace").decode()
+    return _CONTROL.sub(lambda found: " " if found[0].isspace() else "\ufffd", whole)
 
 
 def passwords(urls: Iterable[str | None]) -> Iterator[str]:

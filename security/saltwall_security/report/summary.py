@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from saltwall_security.check import Verdict
 from saltwall_security.report.document import Report
+from saltwall_security.report.redaction import Redaction
 from saltwall_security.report.words import headline, span, tested
 
 LOUD = (Verdict.FAILED, Verdict.INCONCLUSIVE)
@@ -12,7 +13,8 @@ LOUD = (Verdict.FAILED, Verdict.INCONCLUSIVE)
 
 def summary(report: Report) -> str:
     """A table of the guarantees, and what was seen where one did not hold."""
-    return "\n".join(_lines(report)) + "\n"
+    # The server's own words are in some of them, and a saved report may be anybody's.
+    return "\n".join(map(Redaction(()), _lines(report))) + "\n"
 
 
 def _lines(report: Report) -> Iterator[str]:

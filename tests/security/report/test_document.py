@@ -98,3 +98,15 @@ def test_the_password_in_a_url_is_not_written() -> None:
     assert found.target.url == "http://127.0.0.1:9/v1"
     assert "127.0.0.1:9/v1" in found.command
     assert "password" not in found.json_text()
+
+
+@pytest.mark.parametrize("said", [KEY, "\x1b[2J", "a\nb", "\x9b2J", "\u202e", "\ud800"])
+def test_what_the_server_calls_itself_is_in_one_harmless_line(said: str) -> None:
+    """It may be a secret, what terminals obey, or half a character, which no file can hold."""
+    target = replace(TARGET, model=said, label=said)
+    found = report(target, [suite("timing", replace(CHECK, seen=said))], replace(HOW, server=said))
+    (check,) = found.checks().values()
+    texts = (found.target.model, found.target.label, found.target.server, check.seen)
+    assert len(set(texts)) == 1
+    assert texts[0] != said
+    assert said not in found.json_text().encode().decode()

@@ -27,3 +27,12 @@ def test_the_last_line_is_the_conclusion() -> None:
     assert "All that was tested held. 1 of 12" in summary(made(suite("timing", CHECK)))
     failed = summary(made(suite("timing", ended(Verdict.FAILED))))
     assert failed.splitlines()[-1] == "Exit code 1: G2 failed."
+
+
+def test_a_saved_report_writes_on_no_terminal() -> None:
+    """Whoever wrote it."""
+    found = mixed()
+    target = found.target.model_copy(update={"model": "words\x1b[2J\nAll held"})
+    text = summary(found.model_copy(update={"target": target}))
+    assert "\x1b" not in text
+    assert "\nAll held" not in text
