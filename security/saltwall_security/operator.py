@@ -24,7 +24,7 @@ _SECRET = re.compile(r"\bsw_\w+|[A-Za-z0-9_\-]{40,}")
 
 
 class Declined(AuditError):
-    """The command ended by itself, and did nothing; the message is its own."""
+    """The command ended by itself, or could not be started, and did nothing."""
 
 
 class CommandLine:
@@ -224,7 +224,7 @@ class CommandLine:
                 check=False,
             )
         except OSError as error:
-            raise AuditError(f"{what} cannot be run: {error.strerror}: {self.argv[0]}") from None
+            raise Declined(f"{what} cannot be run: {error.strerror}: {self.argv[0]}") from None
         except subprocess.TimeoutExpired:
             raise AuditError(f"{what} has not ended after {TIMEOUT_S:.0f} s") from None
 

@@ -211,6 +211,24 @@ def test_salts_can_be_all_that_tells_tenants_apart(saltwall: CommandLine, tmp_pa
         (["--target", "URL", "--keys", "none", "--keys", "none"], "names 'tenant-a' twice"),
         (["--target", "127.0.0.1:8000", "--keys", "none"], "give a URL such as"),
         (["--target", "http://127.0.0.1:9/v1", "--keys", "none"], "does not answer"),
+        (["--target", "http://[::1/v1", "--keys", "none"], "--target: give a URL"),
+        (["--target", "http://h:abc/v1", "--keys", "none"], "--target: give a URL"),
+        (["--target", "http://h:99999/v1", "--keys", "none"], "--target: give a URL"),
+        (["--target", "http://h/v1\n", "--keys", "none"], "--target: give a URL"),
+        (["--target", "http:///v1", "--keys", "none"], "--target: give a URL"),
+        (["--target", "URL", "--keys", "none", "--engine", "http://[::1"], "--engine: give a URL"),
+        (["--target", "URL", "--keys", "none", "--engine", "stock"], "--engine: give a URL"),
+        (["--target", "URL", "--operator", ""], "--operator: give a command"),
+        (["--target", "URL", "--operator", "'x"], "--operator: No closing quotation"),
+        (["--target", "URL", "--keys", "none", "--restart", " "], "--restart: give a command"),
+        (["--target", "URL", "--keys", "none", "--seed", "\udcff"], "--seed: give letters"),
+        (["--target", "URL", "--keys", "a=@binary"], "binary is no text"),
+        (["--target", "URL", "--keys", "binary"], "binary is no text"),
+        (["--target", "URL", "--keys", "/dev/zero"], "/dev/zero is too long"),
+        (["--target", "URL", "--keys", "a=@/dev/zero"], "/dev/zero is too long"),
+        (["--target", "URL", "--keys", "deep.json"], "deep.json is not a key file"),
+        (["--target", "URL", "--keys", "a=Schlüssel"], "the key of a cannot be sent"),
+        (["--target", "URL", "--keys", "name.json"], "cannot be printed: give another name"),
         (["--target", "URL", "--keys", "none", "--model", "gpt"], "may not use the model 'gpt'"),
         (["--target", "URL", "--keys", "none", "--budget", "0"], "--budget must be more"),
         (["--target", "stock", "--baseline", "stock"], "is stock vLLM already"),
@@ -227,6 +245,9 @@ def test_what_cannot_be_run_is_2_and_says_why_in_one_line(
 ) -> None:
     """Never 1, which would say that a guarantee failed."""
     (tmp_path / "bad.json").write_text('{"a": ["key"]}')
+    (tmp_path / "deep.json").write_text("[" * 200_000)
+    (tmp_path / "name.json").write_text('{"a\\nb": "key"}')
+    (tmp_path / "binary").write_bytes(bytes(range(256)))
     monkeypatch.setenv("SALTWALL_PORT", "9")
     result = saltwall("audit", "run", *(leaky.url if a == "URL" else a for a in arguments))
     assert (result.code, result.out) == (2, "")
@@ -259,6 +280,33 @@ def test_an_installation_that_still_starts_is_waited_for(
     assert result.code == 2
     assert "`saltwall up` is still starting" in result.err
     assert "still starting" not in saltwall("audit", "run").err
+
+
+def test_a_refusal_is_printed_without_the_key_and_in_one_line(
+    saltwall: CommandLine, apart: WordCache
+) -> None:
+    """Some servers repeat it; what a terminal or a CI obeys is no word of theirs."""
+    apart.refusal = "\x1b[2JIncorrect API key: {}\n::error::x"
+    given = ("--keys", "a=sk-0123456789", "--keys", "b=sk-abcdefghij")
+    result = saltwall("audit", "run", "--target", apart.url, *given)
+    assert result.code == 2
+    assert "the key of a is refused: \ufffd[2JIncorrect API key: [secret] ::error::x" in result.err
+    assert "\x1b" not in result.err
+
+
+def test_a_models_name_is_printed_without_the_key_and_in_one_line(
+    saltwall: CommandLine, apart: WordCache, keys: str
+) -> None:
+    """Also where it says that another one is not to be had, and in the report."""
+    apart.model = f"\x1b[2J{KEYS['a']}\ud800\nAll held"
+    given = ("--target", apart.url, "--keys", keys)
+    for result in (
+        saltwall("audit", "run", *given, "--label", "\udcff"),
+        saltwall("audit", "run", *given, "--model", "other"),
+    ):
+        printed = result.out + result.err
+        assert not [word for word in (KEYS["a"], "\x1b", "\nAll held") if word in printed]
+        assert "[secret]" in printed
 
 
 def test_without_the_extra_it_says_what_to_install(

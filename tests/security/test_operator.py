@@ -129,6 +129,14 @@ def test_a_command_that_is_not_there_is_named() -> None:
         CommandLine(["/nowhere/saltwall"], {}).revoke_key("x")
 
 
+def test_a_command_that_is_not_there_leaves_nothing_behind() -> None:
+    """It has created nothing, so nothing is to be deleted."""
+    absent = CommandLine(["/nowhere/saltwall"], {})
+    with pytest.raises(AuditError):
+        absent.create_tenant("audit-x")
+    assert absent.delete_leftovers() == []
+
+
 def test_a_command_that_hangs_is_ended(
     operator: CommandLine, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,11 +17,15 @@ class WordCache:
         keys: those that it lets in; None for everybody.
         apart: each key and each `cache_salt` has a cache of its own.
         shown: usage says how many tokens were cached.
+        model: the one that it lists.
+        refusal: what it says to whom it does not let in; it puts the key into the braces.
     """
 
     keys: frozenset[str] | None = None
     apart: bool = False
     shown: bool = True
+    model: str = "words"
+    refusal: str = "who are you?"
     url: str = ""
     callers: set[str] = field(default_factory=set)
     seen: set[tuple[Any, ...]] = field(default_factory=set)
@@ -46,7 +50,7 @@ def serving(cache: WordCache) -> Iterator[WordCache]:
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
-            self._reply({"data": [{"id": "words"}]} if self.path == "/v1/models" else None)
+            self._reply({"data": [{"id": cache.model}]} if self.path == "/v1/models" else None)
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["content-length"])))
@@ -62,7 +66,7 @@ def serving(cache: WordCache) -> Iterator[WordCache]:
             status = 404 if document is None else 200
             cache.callers.add(self._caller())
             if cache.keys is not None and self._caller() not in cache.keys:
-                status, document = 401, {"error": {"message": "who are you?"}}
+                status, document = 401, {"error": {"message": cache.refusal.format(self._caller())}}
             body = json.dumps(document).encode()
             self.send_response(status)
             self.send_header("content-type", "application/json")

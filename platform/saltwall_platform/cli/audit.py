@@ -1,27 +1,21 @@
 """`saltwall audit`: attack a deployment, and prove or disprove each guarantee."""
 
 import importlib.util
-import sys
-import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
-from saltwall_platform.cli import session
+from saltwall_platform.cli.audit_ending import answerable
 from saltwall_platform.cli.duration import duration
-from saltwall_platform.cli.errors import EXPECTED, CliError, explain
+from saltwall_platform.cli.errors import CliError
 from saltwall_platform.cli.output import JsonOption, show
 
 app = typer.Typer(
     no_args_is_help=True, help="Attack a deployment, and prove or disprove each guarantee."
 )
 
-UNKNOWN: Final = 2
-"""The exit code where nothing can be said, errors included: 1 would say that a guarantee failed."""
 NEEDED: Final = ("scipy", "matplotlib", "jinja2")
 
 
@@ -33,28 +27,6 @@ class Form(StrEnum):
     JUNIT = "junit"
     SARIF = "sarif"
     JSON = "json"
-
-
-@contextmanager
-def answerable() -> Iterator[None]:
-    """Whatever goes wrong inside ends with exit code 2, in one line where it is expected."""
-    from saltwall_security.errors import AuditError
-    from saltwall_security.report.redaction import Redaction
-
-    try:
-        yield
-    except AuditError as error:
-        said = f"saltwall: {error}"
-    except EXPECTED as error:
-        said = f"saltwall: {explain(error, session.schema_is_old)}"
-    except (typer.Exit, typer.BadParameter):
-        raise
-    except Exception:
-        said = traceback.format_exc().rstrip()
-    else:
-        return
-    print(Redaction(())(said), file=sys.stderr)
-    raise typer.Exit(UNKNOWN)
 
 
 def check_installed() -> None:
@@ -232,6 +204,8 @@ def run(
         seconds = duration(budget).total_seconds()
         if seconds <= 0:
             raise CliError("--budget must be more than nothing")
+        if seed is not None and not seed.isprintable():
+            raise CliError("--seed: give letters and digits")
         plan = audit_run.Plan(
             given=given,
             suites=registry.load(suite or ()),

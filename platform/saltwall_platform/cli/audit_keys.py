@@ -13,6 +13,7 @@ from saltwall_security.target import Tenant
 
 KEYLESS: Final = "none"
 SALTED: Final = "salts"
+MOST_BYTES: Final = 2**20
 _PAIR: Final = ("tenant-a", "tenant-b")
 
 
@@ -28,6 +29,11 @@ def tenants(given: Sequence[str]) -> list[Tenant]:
     found: dict[str, Tenant] = {}
     for each in given:
         for tenant in _read(each):
+            if not tenant.name.isprintable():
+                raise CliError(f"--keys: {tenant.name!a} cannot be printed: give another name")
+            key = tenant.key or ""
+            if not (key.isascii() and key.isprintable()):
+                raise CliError(f"--keys: the key of {tenant.name} cannot be sent: it is not ASCII")
             if tenant.name in found:
                 raise CliError(f"--keys names {tenant.name!r} twice: give each tenant one key")
             found[tenant.name] = tenant
@@ -58,7 +64,7 @@ def _read(given: str) -> list[Tenant]:
 
 def _key(name: str, value: str) -> str:
     if value.startswith("@"):
-        key = Path(value[1:]).read_text().strip()
+        key = _text(Path(value[1:])).strip()
         source = value[1:]
     elif value.startswith("env:"):
         source = value[4:]
@@ -82,15 +88,31 @@ def _file_name(given: str) -> str:
 
 def _from_file(path: Path) -> list[Tenant]:
     try:
-        document = json.loads(path.read_text())
+        document = json.loads(_text(path))
         if not isinstance(document, dict) or not document:
             raise ValueError
         return [_tenant(name, entry) for name, entry in document.items()]
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         raise CliError(
             f'{path} is not a key file: it holds {{"name": "key"}}, or '
             '{"name": {"key": ..., "cache_salt": ...}}'
         ) from None
+
+
+def _text(path: Path) -> str:
+    """Of a file that may also be a pipe, or a device without an end.
+
+    Raises:
+        CliError: it holds no text, or too much.
+    """
+    with path.open("rb") as file:
+        content = file.read(MOST_BYTES + 1)
+    if len(content) > MOST_BYTES:
+        raise CliError(f"{path} is too long for a key file")
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        raise CliError(f"{path} is no text: it should hold a key, or keys as JSON") from None
 
 
 def _tenant(name: str, entry: Any) -> Tenant:

@@ -21,6 +21,7 @@ from saltwall_security import run
 from saltwall_security.errors import AuditError
 from saltwall_security.report.build import Circumstances, report
 from saltwall_security.report.document import Report
+from saltwall_security.report.redaction import redaction
 from saltwall_security.run import SuiteResult
 from saltwall_security.server import server_version
 from saltwall_security.suite import Suite
@@ -54,6 +55,7 @@ def audit(plan: Plan) -> Report:
     progress = AuditProgress()
     audit_target.check_url("--target", plan.given.target)
     audit_target.check_url("--baseline", plan.baseline)
+    audit_target.check_url("--engine", plan.given.engine, audit_target.ENGINE_EXAMPLE)
     if plan.baseline == plan.given.target == audit_target.STOCK:
         raise CliError("the target is stock vLLM already: leave --baseline away")
     if audit_target.STOCK in (plan.baseline, plan.given.target):
@@ -79,8 +81,12 @@ def audit(plan: Plan) -> Report:
 
 async def _attack(plan: Plan, target: Target) -> tuple[Report, bool]:
     """The report, and whether nobody interrupted the suites."""
-    progress = AuditProgress(f"{target.label}, " if plan.baseline is not None else "")
-    target = await run.prepare(target)
+    clean = redaction(target)
+    progress = AuditProgress(f"{target.label}, " if plan.baseline is not None else "", clean)
+    try:
+        target = await run.prepare(target)
+    except AuditError as error:
+        raise type(error)(clean(str(error))) from None
     server = await server_version(target)
     started, began = datetime.now(UTC), time.monotonic()
     attack = asyncio.create_task(run.run(target, plan.suites, plan.budget_s, plan.seed, progress))

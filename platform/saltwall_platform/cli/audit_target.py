@@ -20,15 +20,17 @@ from saltwall_platform.settings import Engine, Settings
 from saltwall_platform.stack import engine_keys, preflight, running, stock_vllm, welcome
 from saltwall_security.errors import AuditError
 from saltwall_security.operator import CommandLine
+from saltwall_security.suites.restart import RESTARTED_S
 from saltwall_security.target import Target, Tenant
 from saltwall_security.trust import system_trust
 from saltwall_tenants.database import sqlite_path
 from saltwall_tenants.wire import EngineKeys
 
 STOCK = "stock"
+EXAMPLE = "https://llm.example/v1, or `stock`"
+ENGINE_EXAMPLE = "http://127.0.0.1:8100"
 OUR_SCHEDULER = "saltwall_engine.scheduler:scheduler_class"
 STOCK_SCHEDULER = "vllm.v1.core.sched.scheduler:Scheduler"
-RESTART_S = 300.0
 LETTERS = "abc"
 """One temporary tenant each: a victim, an attacker, and a bystander."""
 
@@ -77,13 +79,13 @@ def opened(given: Given, note: Note) -> Iterator[Target]:
         engine_pid=given.engine_pid or target.engine_pid,
         scheduler=given.scheduler or target.scheduler,
         label=given.label or target.label,
-        restart=None if given.restart is None else _restart(shlex.split(given.restart)),
+        restart=None if given.restart is None else _restart(_argv("--restart", given.restart)),
     )
     if given.engine_keys is not None:
         target = replace(target, control_secret=EngineKeys.read(given.engine_keys).control)
     operator = target.operator
     if given.operator is not None:
-        operator = CommandLine(shlex.split(given.operator), os.environ)
+        operator = CommandLine(_argv("--operator", given.operator), os.environ)
     if not isinstance(operator, CommandLine):
         if not given.keys:
             raise CliError(
@@ -125,12 +127,32 @@ def named(url: str) -> str:
     return urlsplit(url).netloc.rpartition("@")[2] or url
 
 
-def check_url(option: str, url: str | None) -> None:
+def check_url(option: str, url: str | None, example: str = EXAMPLE) -> None:
     """Raises:
     CliError: it is none, and not `stock` either.
     """
-    if url not in (None, STOCK) and urlsplit(url).scheme not in ("http", "https"):
-        raise CliError(f"{option}: give a URL such as https://llm.example/v1, or `stock`")
+    if url is None or (url == STOCK and example == EXAMPLE):
+        return
+    try:
+        parsed = httpx.URL(url)
+        sound = parsed.scheme in ("http", "https") and parsed.host and urlsplit(url).port != 0
+    except (httpx.InvalidURL, ValueError):
+        sound = False
+    if not sound:
+        raise CliError(f"{option}: give a URL such as {example}")
+
+
+def _argv(option: str, command: str) -> list[str]:
+    """Raises:
+    CliError: it is no command.
+    """
+    try:
+        argv = shlex.split(command)
+    except ValueError as error:
+        raise CliError(f"{option}: {error}") from None
+    if not argv:
+        raise CliError(f"{option}: give a command")
+    return argv
 
 
 def _elsewhere(given: Given) -> Target:
@@ -170,7 +192,7 @@ def _restart(argv: Sequence[str]) -> Callable[[], None]:
     def run() -> None:
         try:
             done = subprocess.run(  # noqa: S603  # the auditor's own configuration
-                argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=RESTART_S
+                argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=RESTARTED_S
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             raise AuditError(f"--restart: {type(error).__name__}") from None
@@ -196,7 +218,10 @@ def _look(url: str, home: Path) -> None:
     CliError: nothing answers there, so there is nobody to create tenants for.
     """
     try:
-        httpx.get(f"{url}/models", timeout=10, trust_env=False, verify=system_trust())
+        with httpx.stream(
+            "GET", f"{url}/models", timeout=10, trust_env=False, verify=system_trust()
+        ):
+            pass
     except httpx.HTTPError:
         raise CliError(
             f"nothing answers at {url} (data directory {home}): start Saltwall here with "
