@@ -1,9 +1,11 @@
 """What the JSON of an answer says; nothing, where it is not what it should be."""
 
 import json
-import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
+
+MOST_TOKENS: Final = 2**53
+"""Whatever is more, or not finite, counts nothing."""
 
 
 def members(text: str | bytes) -> dict[str, Any] | None:
@@ -56,5 +58,4 @@ def _object(found: Any) -> Mapping[str, Any]:
 
 
 def _count(found: Any) -> int | None:
-    is_number = isinstance(found, int | float) and math.isfinite(found)
-    return int(found) if is_number else None
+    return int(found) if isinstance(found, int | float) and abs(found) <= MOST_TOKENS else None

@@ -60,6 +60,7 @@ async def test_a_packed_answer_is_refused() -> None:
     [
         {"choices": {"a": 1}, "usage": {"prompt_tokens": "many"}},
         {"choices": ["x"], "usage": {"prompt_tokens": float("inf")}},
+        {"choices": [], "usage": {"prompt_tokens": 10**400}},
         {"choices": [{"message": "x"}], "usage": {"prompt_tokens_details": {"cached_tokens": "a"}}},
         {"usage": {"input_tokens": 3, "cache_read_input_tokens": [1]}},
         "[" * 10**5,

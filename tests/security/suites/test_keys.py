@@ -182,3 +182,13 @@ def test_any_other_key_is_varied_in_its_own_form() -> None:
     for made in (unknown(key, rng), guessed(key, rng), guessed(key, rng, 25)):
         assert len(made) == len(key)
         assert made != key
+
+
+async def test_names_of_tenants_need_not_be_ascii() -> None:
+    """Also where they are sent in headers."""
+    platform = Platform()
+    async with platform.serving():
+        target = platform.target(operated=False)
+        target = replace(target, tenants=[replace(each, name="Łódź") for each in target.tenants])
+        async with Audit(target, "1", 1, _nobody) as audit:
+            assert (await check_missing(audit)).verdict is HELD

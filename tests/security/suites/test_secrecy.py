@@ -105,7 +105,7 @@ async def test_of_a_very_large_log_the_rest_is_in_doubt(
 @pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress])
 async def test_a_packed_log_is_searched(tmp_path: Path, pack: Callable[[bytes], bytes]) -> None:
     """As logs are that have been rotated."""
-    (tmp_path / "server.log.1").write_bytes(pack(f"... {TENANT_KEY} ...".encode()))
+    (tmp_path / "server.log.1").write_bytes(pack(f"{'words ' * 1000}{TENANT_KEY}".encode()))
     checks = await audited(ChattyServer(tmp_path))
     assert checks["logs"].verdict is Verdict.FAILED
     assert "the key of one in server.log.1" in checks["logs"].seen

@@ -95,7 +95,7 @@ async def check_refusals(audit: Audit, dead: Mapping[str, str]) -> Check:
 
 async def check_missing(audit: Audit) -> Check:
     """Sends no key, and a name where other servers look for one."""
-    name = audit.target.tenants[0].name
+    name = audit.target.tenants[0].name.encode().decode("latin-1")  # UTF-8, as headers take it
     missing = [
         Presented("nothing", ()),
         Presented("a name in other headers", (("x-api-key", name), ("x-user", name))),
