@@ -151,11 +151,14 @@ class Watch:
     def finish(self, most: int = 3000) -> None:
         """Runs until nothing is left, and looks at what remains.
 
+        Args:
+            most: steps, besides 100 for each request.
+
         Raises:
             AssertionError: something does not end, or stays charged.
         """
         engine = self.engine
-        for _ in range(most):
+        for _ in range(most + 100 * len(engine.live)):
             if engine.idle():
                 break
             self.step()
