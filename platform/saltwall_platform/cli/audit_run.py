@@ -74,6 +74,8 @@ def audit(plan: Plan) -> Report:
             except (*EXPECTED, AuditError) as error:  # what was found must not be lost
                 progress.note(f"saltwall: no baseline in this report: {error}")
                 return attacked
+        except asyncio.CancelledError:  # again, while it ended
+            raise KeyboardInterrupt from None
         finally:
             progress.clear()
     return attacked.model_copy(update={"baseline": beside})
@@ -90,7 +92,8 @@ async def _attack(plan: Plan, target: Target) -> tuple[Report, bool]:
     server = await server_version(target)
     started, began = datetime.now(UTC), time.monotonic()
     attack = asyncio.create_task(run.run(target, plan.suites, plan.budget_s, plan.seed, progress))
-    results, whole = await _finished(attack, progress)
+    with audit_signals.cancelling(asyncio.current_task() or attack):
+        results, whole = await _finished(attack, progress)
     progress.clear()
     how = Circumstances(
         started=started,

@@ -1,9 +1,10 @@
 """What ends an audit early, and what does not stop it from cleaning up."""
 
+import asyncio
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
 ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """From a terminal, a supervisor, or a CI that cancels a job: often one after the other."""
@@ -25,6 +26,21 @@ def interruptible() -> Iterator[None]:
         yield
     finally:
         for signum, handler in before.items():
+            signal.signal(signum, handler)
+
+
+@contextmanager
+def cancelling(task: "asyncio.Task[Any]") -> Iterator[None]:
+    """SIGTERM and SIGHUP cancel the task, as Ctrl-C does, also where Ctrl-C is ignored."""
+    loop = task.get_loop()
+    before = {signum: signal.getsignal(signum) for signum in ENDING if signum != signal.SIGINT}
+    for signum in before:
+        loop.add_signal_handler(signum, task.cancel)
+    try:
+        yield
+    finally:
+        for signum, handler in before.items():
+            loop.remove_signal_handler(signum)
             signal.signal(signum, handler)
 
 
