@@ -38,8 +38,7 @@ OUTGROWN_S = 60.0
 _UPCOMING = 64
 """Waiting requests for which a step under contention keeps tokens, at most."""
 _LOOKUPS_PER_STEP = 1 << 15
-"""Tokens of waiting requests whose cached prefix is looked up for that in one step, or one request.
-"""
+"""Tokens of waiting requests that are looked up for that in one step; the last may exceed them."""
 _LOOKED_UP_FOR = 16
 """Steps for which what was found is good enough: it is a demand, and no allocation."""
 _FAILURES_PER_PASS = 64
@@ -213,8 +212,8 @@ class _Guarded(Scheduler):
                 fits = before + blocks <= self.ledger.allowance(account)
             pins[account] = (before or 0) + (blocks if fits else self.ledger.total)
             if fits and demands.get(account, 0) < tokens:
-                found = demands.get(account, 0) + request.num_tokens - self._cached(request)
-                demands[account] = found
+                left = request.num_tokens - self._cached(request)
+                demands[account] = demands.get(account, 0) + left
 
     def _cached(self, request: Any) -> int:
         """Tokens of a waiting request that were found cached when it was last looked up.

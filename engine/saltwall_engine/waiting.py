@@ -44,7 +44,14 @@ class Line:
     """One tenant's waiting requests."""
 
     __slots__ = (
-        *("account", "listed", "parked", "requests", "serial", "sits_out", "stood_by", "urgent"),
+        "account",
+        "listed",
+        "parked",
+        "requests",
+        "serial",
+        "sits_out",
+        "stood_by",
+        "urgent",
     )
 
     def __init__(self, account: Account) -> None:
@@ -61,7 +68,7 @@ class Line:
         self.sits_out = 0
         """The pass in which nothing more of it is looked at."""
         self.stood_by = False
-        """It could not be served for a while, through no other line being served before it."""
+        """Since its last admission its head could not be served, whoever's turn it was."""
 
 
 class TenantQueue(RequestQueue):

@@ -99,7 +99,6 @@ async def run(
     given = {s.name: max(s.least_s, budget_s * s.share / shares) for s in runs}
     spare = budget_s - sum(given.values())
     results = []
-    cancelled = _cancelled()
     for suite in suites:
         if suite.name not in given:
             missing = ", ".join(sorted(suite.needs - access))
@@ -117,13 +116,12 @@ async def run(
             left = max(0.0, until - now) + later
             say((now - began) / (now - began + left or 1.0), left, f"{name}: {line}")
 
-        if cancelled:
+        if _cancelled():
             results.append(SuiteResult(suite, _stopped(suite, INTERRUPTED), 0.0))
             continue
         tell(suite.title)
         result = await _run_one(suite, Audit(target, f"{seed}/{suite.name}", seconds, tell))
         results.append(result)
-        cancelled = _cancelled()
         spare += max(0.0, seconds - result.seconds) - bonus
     return results
 
