@@ -63,6 +63,7 @@ class Account:
         "preemptions_caused",
         "preemptions_suffered",
         "reserve",
+        "slotted",
         "store",
         "stored",
         "tenant",
@@ -78,6 +79,8 @@ class Account:
         """Unfinished requests, and those of them that wait."""
         self.tokens = 0.0
         """The virtual token counter: tokens served, over the weight."""
+        self.slotted = 0
+        """The step in which it was last given a slot for its share of them."""
         self.stored = 0
         """How often blocks became cached."""
         self.hit_tokens = self.missed_tokens = 0

@@ -26,8 +26,13 @@ _TURN_TOKENS = 1000.0
 def make_room(scheduler: Any) -> None:
     """Preempts what has to give way, so that every running request gets its blocks in this step."""
     waiting = scheduler.waiting
-    if len(scheduler.running) >= scheduler.max_num_active_reqs:
-        _for_slot(scheduler)
+    free = scheduler.max_num_active_reqs - len(scheduler.running)
+    if (
+        scheduler.running
+        and free < len(waiting)
+        and (free <= 0 or len(waiting.upcoming(free + 1)) > free)
+    ):
+        _for_slot(scheduler, free)
     if not scheduler.running or (not waiting.urgent and _ample(scheduler)):
         return
     while _Room(scheduler).for_running():  # who gave way left tokens, which others now spend
@@ -179,12 +184,17 @@ def step_pins(scheduler: Any) -> dict[str, int]:
     return found
 
 
-def _for_slot(scheduler: Any) -> None:
+def _for_slot(scheduler: Any, free: int) -> None:
     """Takes a slot from a tenant that has more than its share, for one with less that waits.
 
     Where there are more tenants than slots, those with less than a slot each have one in turns.
     One that lacks blocks too is parked, or has them reclaimed first if it is below its reserve:
     whoever gives way for them leaves a slot as well.
+
+    Args:
+        scheduler: the scheduler.
+        free: the slots that are free, too few for all that wait: one of them is taken instead, or
+            tiny requests would have them all, ending in the step in which they are admitted.
     """
     waiting = scheduler.waiting
     per_weight = scheduler.max_num_active_reqs / waiting.weight
@@ -201,17 +211,23 @@ def _for_slot(scheduler: Any) -> None:
     whole, fraction = spare(most)
     above = (account for account in running if spare(account)[1] > 0)
     served = max(above, key=lambda account: account.tokens, default=None)
-    for head in waiting.heads(_SLOT_LOOKS):
+    heads = waiting.heads(_SLOT_LOOKS)
+    heads.sort(key=lambda head: head.saltwall_holder.account.slotted)
+    for head in heads:
         account = head.saltwall_holder.account
         lacks = per_weight * account.weight - account.running
-        if (account.running and lacks < 1) or not scheduler.admissible(head):
+        if lacks < 1 and (account.running or free > 0):
             continue
         victim = most
-        if whole < 1 and (lacks < 1 or fraction <= 0):
+        if free <= 0 and whole < 1 and (lacks < 1 or fraction <= 0):
             if served is None or served.tokens - account.tokens < _TURN_TOKENS / served.weight:
                 continue
             victim = served
-        _preempt(scheduler, _newest(scheduler, running[victim]), account)
+        if not scheduler.admissible(head):
+            continue
+        if free <= 0:
+            _preempt(scheduler, _newest(scheduler, running[victim]), account)
+        account.slotted = scheduler.current_step
         waiting.put_first(account)
         scheduler.grant(account)
         return

@@ -100,7 +100,9 @@ class _Guarded(Scheduler):
         self.admission = Admission(read_keys())
         upgrade(self.kv_cache_manager, self.admission.allows)
         self.by_priority = self.policy == SchedulingPolicy.PRIORITY
-        self.waiting = TenantQueue(self.kv_cache_manager.block_pool, self.policy)
+        self.waiting = TenantQueue(
+            self.kv_cache_manager.block_pool, self.policy, prefilling=self._inflight_prefills
+        )
         self.step_budget = StepBudget(
             read_step_ms(), self.block_size, self.max_num_scheduled_tokens
         )
@@ -117,7 +119,7 @@ class _Guarded(Scheduler):
         self.decode_blocks = self.blocks_for(self._decode_tokens + self.num_lookahead_tokens)
         self._needs = blocks_for(groups_of(self), self.max_model_len)
         self._scheduling = False
-        self._prefill_tokens = self._failures = 0
+        self._prefill_tokens = self._failures = self._lookups = 0
         self._hit: tuple[Any, Any] | None = None
         self._trimming: set[Account] = set()
         self._outgrown: dict[str, float] = {}
@@ -202,32 +204,47 @@ class _Guarded(Scheduler):
         pins: dict[Account, int] = {}
         for request in self.waiting.upcoming(most):
             account = request.saltwall_holder.account
-            blocks = self.blocks_for(request.num_tokens + self.num_lookahead_tokens)
             before = pins.get(account)
-            if before is None and self.waiting.is_urgent(account):
-                fits = self._lacks(request) is None  # else room may be made, and tokens granted
-            elif before is None:
-                fits = self.admissible(request)
+            if before is None:
+                fits = self._seems_to_fit(request)
             else:
-                fits = before + blocks <= self.ledger.allowance(account)
-            pins[account] = (before or 0) + (blocks if fits else self.ledger.total)
+                fits = before + self._most_blocks(request) <= self.ledger.allowance(account)
+            pins[account] = (before or 0) + (
+                self._most_blocks(request) if fits else self.ledger.total
+            )
             if fits and demands.get(account, 0) < tokens:
-                left = request.num_tokens - self._cached(request)
-                demands[account] = demands.get(account, 0) + left
+                # What was not looked up asks for nothing, and may have what others leave.
+                if self._recent(request) is None and self._lookups < _LOOKUPS_PER_STEP:
+                    self.predict(request)
+                _, _, cached = self._recent(request) or (0, 0, request.num_tokens)
+                demands[account] = demands.get(account, 0) + request.num_tokens - cached
 
-    def _cached(self, request: Any) -> int:
-        """Tokens of a waiting request that were found cached when it was last looked up.
+    def _seems_to_fit(self, request: Any) -> bool:
+        """Whether a tenant's head can be admitted, by the last look at it."""
+        account = request.saltwall_holder.account
+        ceiling = account.old_ceilings.get(request.request_id)
+        if self._most_blocks(request) <= self.ledger.allowance(account, 0, ceiling):
+            return True
+        pins, hits, _ = self._recent(request) or (self.ledger.total + 1, 0, 0)
+        if pins <= self.ledger.allowance(account, hits, ceiling):
+            return True
+        if self._lookups >= _LOOKUPS_PER_STEP:
+            return False
+        if self.waiting.is_urgent(account):  # room may be made for it, and tokens granted
+            return self._lacks(request) is None
+        return self.admissible(request)
 
-        A look takes as long as the prompt: few are made in a step, and each seldom again. What was
-        not looked up yet asks for nothing, and may have what others leave.
+    def _recent(self, request: Any) -> tuple[int, int, int] | None:
+        """The pins, idle hits and cached tokens that `predict` found for a waiting request.
+
+        A look takes as long as the prompt, so that few are made in a step, and each seldom again.
+
+        Returns:
+            What was found; None if nothing was, or too long ago.
         """
-        step, stored = self.current_step, request.saltwall_holder.account.stored
-        at, then, tokens = getattr(request, "saltwall_cached", (-inf, None, request.num_tokens))
-        if self._lookups < _LOOKUPS_PER_STEP and stored != then and step >= at + _LOOKED_UP_FOR:
-            self._lookups += request.num_tokens
-            tokens = super()._get_local_prefix_cache_hit(request)[1]
-            request.saltwall_cached = step, stored, tokens
-        return int(tokens)
+        at, stored, found = getattr(request, "saltwall_found", (-inf, None, None))
+        outdated = stored != request.saltwall_holder.account.stored
+        return None if outdated and self.current_step >= at + _LOOKED_UP_FOR else found
 
     def grant(self, account: Account) -> None:
         """Room was made for the tenant's head: it is admitted, if with few tokens at first."""
@@ -297,6 +314,10 @@ class _Guarded(Scheduler):
             blocks += need if most is None else min(need, most)
         return blocks
 
+    def _most_blocks(self, request: Any) -> int:
+        """The most blocks that a waiting request can need when it is admitted."""
+        return self.blocks_for(request.num_tokens + self.num_lookahead_tokens)
+
     def fit(self, request: Any) -> None:
         """Lowers what a new request may generate to what fits its tenant's share.
 
@@ -349,6 +370,7 @@ class _Guarded(Scheduler):
         manager = self.kv_cache_manager
         hit = super()._get_local_prefix_cache_hit(request)
         self._hit = request, hit
+        self._lookups += request.num_tokens
         found, cached = hit[:2]
         need = {
             "request_id": request.request_id,
@@ -370,7 +392,10 @@ class _Guarded(Scheduler):
                 num_tokens=full, num_tokens_main_model=full, apply_admission_cap=True, **need
             )
             pins = max(pins, whole)
-        return pins, manager.idle_hits(found.blocks, cached)
+        hits = manager.idle_hits(found.blocks, cached)
+        stored = request.saltwall_holder.account.stored
+        request.saltwall_found = self.current_step, stored, (pins, hits, cached)
+        return pins, hits
 
     # Admission.
 
@@ -418,8 +443,7 @@ class _Guarded(Scheduler):
         """The blocks that a waiting request pins, and its idle hits, if they are not there now."""
         account = request.saltwall_holder.account
         ceiling = account.old_ceilings.get(request.request_id)
-        most = self.blocks_for(request.num_tokens + self.num_lookahead_tokens)
-        if most <= self.ledger.allowance(account, 0, ceiling):
+        if self._most_blocks(request) <= self.ledger.allowance(account, 0, ceiling):
             return None
         pins, hits = self.predict(request)
         return (pins, hits) if pins > self.ledger.allowance(account, hits, ceiling) else None

@@ -6,10 +6,10 @@ OSDI 2024). A line that lacks blocks is parked, and costs nothing until some are
 """
 
 import time
+from bisect import bisect_left, insort
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
-from heapq import heappop, heappush, heapreplace
-from itertools import islice, zip_longest
+from collections.abc import Callable, Collection, Iterable, Iterator
+from itertools import chain, islice, zip_longest
 from typing import Any
 
 from vllm.v1.core.sched.request_queue import RequestQueue, SchedulingPolicy
@@ -29,14 +29,24 @@ RECENT_S = 60.0
 _HEAD_LOOKS = 8
 """Requests of one line that are looked at for one that is able to run."""
 _FLOOR_LOOKS = 64
-"""Lines that are looked at for the least counter: a heap's first entries are among its least."""
+"""Lines that are looked at for the least counter of those that compete."""
 _RECLAIM_PASSES = 16
 """How often a parked line is looked at whatever is free, if its tenant is below its reserve, or
 quotas may have outgrown its head (passes)."""
+_LOOKUPS_PER_PASS = 1 << 15
+"""Tokens of parked heads that are looked up again because more is cached, or by way of trial."""
+_TOKENS_PER_PASS = 2048
+"""How fast one head's prompt may be looked up again for that."""
+
+_Entry = tuple[float, int, "Line"]
 
 
 def _able(request: Any) -> bool:
     """Whether a waiting request waits for its turn alone, and not for a grammar, say."""
+    if request.status == RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR:
+        # vLLM changes the status when it next tries the request, which takes a slot and tokens.
+        structured = request.structured_output_request
+        return structured is not None and structured.grammar is not None
     return request.status in (RequestStatus.WAITING, RequestStatus.PREEMPTED)
 
 
@@ -45,10 +55,9 @@ class Line:
 
     __slots__ = (
         "account",
-        "listed",
+        "entry",
         "parked",
         "requests",
-        "serial",
         "sits_out",
         "stood_by",
         "urgent",
@@ -57,12 +66,10 @@ class Line:
     def __init__(self, account: Account) -> None:
         self.account = account
         self.requests: OrderedDict[str, Any] = OrderedDict()
-        self.listed = False
-        """It stands in the heap of lines that can be served, or sits out and will again."""
-        self.serial = 0
-        """Of its entry there; 0: of none."""
-        self.parked: tuple[int, int, int] | None = None
-        """Pins that its head needs, hits among them, and `Account.stored` by then."""
+        self.entry: _Entry | None = None
+        """Where it stands among the lines that can be served: its counter then, and a number."""
+        self.parked: tuple[int, int, int, int] | None = None
+        """Pins that its head needs, hits among them, `Account.stored` by then, and the pass."""
         self.urgent = False
         """Its tenant is below its reserve: blocks are being reclaimed for its head."""
         self.sits_out = 0
@@ -82,11 +89,21 @@ class TenantQueue(RequestQueue):
         pool: OwnedBlockPool,
         policy: SchedulingPolicy,
         clock: Callable[[], float] = time.monotonic,
+        prefilling: Collection[Any] = (),
     ) -> None:
+        """
+        Args:
+            pool: knows whose a request is.
+            policy: of vLLM, within a line.
+            clock: seconds.
+            prefilling: the running requests whose prompts are being computed, kept up to date.
+        """
         self._pool = pool
+        self._prefilling = prefilling
         self._by_priority = policy == SchedulingPolicy.PRIORITY
         self._lines: dict[Account, Line] = {}
-        self._ready: list[tuple[float, int, Line]] = []
+        self._ready: list[_Entry] = []
+        """In order; a counter that has grown since is put where it belongs when it is met."""
         self._parked: OrderedDict[Line, None] = OrderedDict()
         self.urgent: OrderedDict[Line, None] = OrderedDict()
         self._sitting: list[Line] = []
@@ -104,6 +121,8 @@ class TenantQueue(RequestQueue):
         self._closed = False
         self._first: Line | None = None
         self._peeked: tuple[Line, Any] | None = None
+        self._in_turn = True
+        """What was peeked at last is there for its counter."""
 
     # A pass: one look of the scheduler at what waits.
 
@@ -119,27 +138,32 @@ class TenantQueue(RequestQueue):
         self._peeked = None
         sitting, self._sitting = self._sitting, []
         for line in sitting:
-            line.listed = False
             self._list(line)
         emptied, self._emptied = self._emptied, []
         for line in emptied:
             if not line.requests and self._lines.get(line.account) is line:
                 self._unpark(line)
-                if not line.listed:  # else its entry waits for the next request, or to be met
-                    del self._lines[line.account]
+                del self._lines[line.account]
+        looked_up = 0
         for _ in range(min(PROBES_PER_STEP, len(self._parked))):
             line, _ = self._parked.popitem(last=False)
-            pins, hits, stored = line.parked  # type: ignore[misc]
+            pins, hits, stored, since = line.parked  # type: ignore[misc]
             account = line.account
             head = self._head(line)
-            due = not self._pass % _RECLAIM_PASSES and (
-                account.pinned < account.reserve
-                or head.num_preemptions
-                or pins > self._pool.ledger.limit(account)
-            )
             ceiling = account.old_ceilings.get(head.request_id)
             fits = self._pool.ledger.allowance(account, hits, ceiling) >= pins
-            if fits or due or stuck or account.stored != stored:
+            if not (fits or stuck) and looked_up < _LOOKUPS_PER_PASS:
+                rest = min(_RECLAIM_PASSES, 1 + head.num_tokens // _TOKENS_PER_PASS)
+                again = self._pass >= since + rest and account.stored != stored
+                due = self._pass >= since + _RECLAIM_PASSES and (
+                    account.pinned < account.reserve
+                    or head.num_preemptions
+                    or pins > self._pool.ledger.limit(account)
+                )
+                if again or due:
+                    looked_up += head.num_tokens
+                    fits = True
+            if fits or stuck:
                 line.parked = None
                 self._list(line)
             else:
@@ -182,9 +206,10 @@ class TenantQueue(RequestQueue):
             line.urgent = True
             self.urgent[line] = None
         else:
-            line.parked = pins, hits, account.stored
+            line.parked = pins, hits, account.stored, self._pass
             line.stood_by = True
             self._parked[line] = None
+        self._unlist(line)
 
     def stand_by(self, account: Account) -> None:
         """The tenant's head, if it waits here, waits for something else than its turn."""
@@ -214,11 +239,31 @@ class TenantQueue(RequestQueue):
         self._list(line)
 
     def _list(self, line: Line) -> None:
-        if line.listed or line.parked is not None or line.urgent or not line.requests:
+        if line.entry or line.parked is not None or line.urgent or not line.requests:
             return
-        line.listed = True
-        line.serial = self._serial = self._serial + 1
-        heappush(self._ready, (line.account.tokens, self._serial, line))
+        self._serial += 1
+        line.entry = (line.account.tokens, self._serial, line)
+        insort(self._ready, line.entry)
+
+    def _unlist(self, line: Line) -> None:
+        if line.entry:
+            del self._ready[bisect_left(self._ready, line.entry)]
+            line.entry = None
+
+    def _relist(self, line: Line) -> None:
+        self._unlist(line)
+        self._list(line)
+
+    def _in_order(self) -> Iterator[Line]:
+        """The lines that can be served, the lowest counter first."""
+        place = 0
+        while place < len(self._ready):
+            tokens, _, line = self._ready[place]
+            if tokens != line.account.tokens:
+                self._relist(line)
+                continue
+            yield line
+            place += line.entry is not None  # else it was taken out
 
     def _next(self) -> Line | None:
         if self._closed:
@@ -229,23 +274,11 @@ class TenantQueue(RequestQueue):
         for line in islice(self.urgent, URGENT_PER_STEP):
             if line.sits_out != self._pass:
                 return line
-        ready = self._ready
-        while ready:
-            tokens, serial, line = ready[0]
-            if serial != line.serial:  # it has another entry
-                heappop(ready)
-            elif not line.requests or line.parked is not None or line.urgent:
-                heappop(ready)
-                line.listed = False
-                if not line.requests:
-                    self._emptied.append(line)
-            elif line.sits_out == self._pass:
-                heappop(ready)
-                self._sitting.append(line)
-            elif tokens != line.account.tokens:  # counters only grow: no entry is too late
-                heapreplace(ready, (line.account.tokens, serial, line))
-            else:
+        for line in self._in_order():
+            if line.sits_out != self._pass:
                 return line
+            self._unlist(line)
+            self._sitting.append(line)
         return None
 
     @property
@@ -254,31 +287,21 @@ class TenantQueue(RequestQueue):
         return len(self._live)
 
     def heads(self, most: int) -> list[Any]:
-        """The heads of about the `most` lines that come next, without a look at all lines."""
-        return self.upcoming(most, deep=False)
+        """The heads of at most the `most` lines that come next."""
+        return [self.head(line.account) for line in self._upcoming(most)]
 
-    def upcoming(self, most: int, *, deep: bool = True) -> list[Any]:
-        """About the `most` requests that come next: each line's first one, then their second ones.
-
-        Args:
-            deep: more than the first ones, where these are fewer.
-        """
-        depth = most if deep else 1
-        levels = zip_longest(*(islice(x.requests.values(), depth) for x in self._upcoming(most)))
+    def upcoming(self, most: int) -> list[Any]:
+        """The `most` requests that come next: each line's first one, then their second ones."""
+        levels = zip_longest(*(islice(x.requests.values(), most) for x in self._upcoming(most)))
         able = (r for level in levels for r in level if r is not None and _able(r))
         return list(islice(able, most))
 
     def _upcoming(self, most: int) -> list[Line]:
-        # The first entries of a heap are among its least, and the least is the very first.
-        ready = (line for _, _, line in self._ready[: 4 * most])
-        lines = dict.fromkeys((*islice(self.urgent, URGENT_PER_STEP), *ready))
-        able = [
-            line
-            for line in lines
-            if line.requests and line.parked is None and line.sits_out != self._pass
-        ]
-        able.sort(key=lambda line: (not line.urgent, line.account.tokens))
-        return able
+        """Of the next lines, a bounded number, those whose head is able to run."""
+        urgent = sorted(islice(self.urgent, URGENT_PER_STEP), key=lambda x: x.account.tokens)
+        lines = islice(chain(urgent, self._in_order()), 4 * most)
+        able = (x for x in lines if x.sits_out != self._pass and self._competes(x))
+        return list(islice(able, most))
 
     # Counters: neither credit nor debt comes of times in which a tenant did not compete.
 
@@ -305,29 +328,36 @@ class TenantQueue(RequestQueue):
         line = self._lines.get(account)
         if line is not None and line.stood_by:
             line.stood_by = False
-            account.tokens = max(account.tokens, self._floor(line))
-        account.tokens = self._admitted = max(account.tokens, self._admitted)
+            account.tokens = max(account.tokens, self._floor(account))
+        account.tokens = max(account.tokens, self._admitted)
+        if self._in_turn:
+            self._admitted = account.tokens
 
-    def _floor(self, but: Line | None = None) -> float:
+    def _floor(self, but: Account | None = None) -> float:
         """The least counter of the tenants that compete; where none does, the highest of all.
 
         Nobody is owed what others were given while nobody waited.
 
         Args:
-            but: a line that does not count.
+            but: a tenant that does not count.
         """
-        lines = (*self._sitting, *(line for _, _, line in self._ready[:_FLOOR_LOOKS]))
-        least = min(
-            (x.account.tokens for x in lines if x is not but and self._competes(x)),
-            default=None,
-        )
+        competing = [request.saltwall_holder.account for request in self._prefilling]
+        for line in chain(islice(self.urgent, URGENT_PER_STEP), self._sitting):
+            if self._competes(line):
+                competing.append(line.account)
+        for looks, line in enumerate(self._in_order(), 1):
+            # Those after the last one looked at are not below it.
+            if line.account is not but and (looks >= _FLOOR_LOOKS or self._competes(line)):
+                competing.append(line.account)
+                break
+        least = min((x.tokens for x in competing if x is not but), default=None)
         if least is None:
             self._most = max(self._most, *(account.tokens for account in self._live), 0.0)
             return self._most
         return least
 
     def _competes(self, line: Line) -> bool:
-        return bool(line.requests) and line.parked is None and _able(self._head(line))
+        return bool(line.requests) and line.parked is None and _able(self.head(line.account))
 
     def leave(self, account: Account) -> None:
         """Counts a request that finished."""
@@ -356,9 +386,8 @@ class TenantQueue(RequestQueue):
         if lead > 0:
             account.tokens = floor + lead * before / account.weight
             line = self._lines.get(account)
-            if line is not None and line.listed and line not in self._sitting:
-                line.listed, line.serial = False, 0  # its entry would be too late
-                self._list(line)
+            if line is not None and line.entry:
+                self._relist(line)  # it would be too late
 
     # vLLM's interface.
 
@@ -395,6 +424,7 @@ class TenantQueue(RequestQueue):
         if line is None:
             raise IndexError("nothing to try in this pass")
         self._peeked = line, self._head(line)
+        self._in_turn = line is not self._first and not line.urgent
         return self._peeked[1]
 
     def pop_request(self) -> Any:
@@ -403,7 +433,7 @@ class TenantQueue(RequestQueue):
             self.peek_request()
         line, request = self._peeked  # type: ignore[misc]
         self._peeked = None
-        if line is self._first:
+        if line is self._first and _able(request):  # else the next one is
             self._first = None
         self._remove(line, request)
         return request
@@ -474,6 +504,7 @@ class TenantQueue(RequestQueue):
         del line.requests[request.request_id]
         self._count(line.account, -1)
         if not line.requests:  # what is skipped comes back within the pass
+            self._unlist(line)
             self._emptied.append(line)
 
     def _count(self, account: Account, requests: int) -> None:
@@ -486,15 +517,17 @@ class TenantQueue(RequestQueue):
         """
         if self._size != sum(len(line.requests) for line in self._lines.values()):
             raise AssertionError("the number of waiting requests is off")
-        ready = [line for _, serial, line in self._ready if serial == line.serial] + self._sitting
+        ready = [line for _, _, line in self._ready]
+        if ready != sorted(ready, key=lambda line: line.entry):  # type: ignore[arg-type,return-value]
+            raise AssertionError("the lines that can be served are out of order")
         for line in self._lines.values():
             if line.account.waiting != len(line.requests):
                 raise AssertionError(f"{line.account.tenant}: the waiting are miscounted")
-            places = (line.listed, line.parked is not None, line.urgent)
-            if line.requests and not any(places):
+            places = (line.entry is not None, line.parked is not None, line.urgent)
+            if bool(line.requests) != any(places) and line not in self._sitting + self._emptied:
                 raise AssertionError(f"{line.account.tenant}: waits in {places}")
             kept = (line in ready, line in self._parked, line in self.urgent)
-            if kept != places or ready.count(line) > 1:
+            if kept != places or ready.count(line) > 1 or sum(places) > 1:
                 raise AssertionError(f"{line.account.tenant}: stands in {kept}, not in {places}")
         waiting = (line.account.weight for line in self._lines.values() if line.requests)
         if sum(waiting) > self.weight + 1e-6:

@@ -145,7 +145,7 @@ def test_a_raised_weight_does_not_hold_its_tenant_up(make_core: MakeCore) -> Non
 def test_changed_weights_do_not_cost_a_look_at_all_that_wait(
     make_core: MakeCore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One entry is added for each; the outdated ones are met when their turn comes."""
+    """Each is put where it belongs now."""
     from saltwall_engine import waiting
 
     core = make_core(running=2, blocks=200)
@@ -154,18 +154,18 @@ def test_changed_weights_do_not_cost_a_look_at_all_that_wait(
         add(core, tenant, number, 1)
         core.scheduler.ledger.account(tenant).tokens = 100.0 + number
     core.step()
-    pushed: list[Any] = []
-    push = waiting.heappush
-    monkeypatch.setattr(waiting, "heappush", lambda *args: pushed.append(args) or push(*args))
+    placed: list[Any] = []
+    place = waiting.insort
+    monkeypatch.setattr(waiting, "insort", lambda *args: placed.append(args) or place(*args))
     core.scheduler.set_quotas([(tenant, Quota(weight=2.0)) for tenant in tenants[10:20]])
-    assert len(pushed) <= 10
+    assert len(placed) <= 10
     core.scheduler.check_integrity()
     served = [core.scheduler.ledger.account(tenant) for tenant in tenants]
     steps_until(core, lambda: not any(account.live for account in served), 200)
 
 
 def test_a_changed_weight_leaves_no_entry_of_a_line_that_was_emptied(make_core: MakeCore) -> None:
-    """Under the old weight it stands too late in the heap for what comes next."""
+    """Under the old weight it would stand too late for what comes next."""
     core = make_core(running=1)
     add(core, ACME, 1, 1, output=20)
     core.step()

@@ -137,7 +137,7 @@ def test_prompts_leave_room_in_a_step_for_what_decodes(
 def test_a_tenant_that_aborts_all_it_sends_leaves_one_entry(
     make_engine: MakeEngine, asynchronous: bool
 ) -> None:
-    """However often it does so while it stands behind others: dead ones would hide the living."""
+    """However often it does so while it stands behind others: the dead would hide the living."""
     engine = make_engine(asynchronous=asynchronous, running=8)
     engine.account(GREEDY).tokens = 100_000.0
     for _ in range(12):

@@ -1,0 +1,227 @@
+"""Who is entitled to tokens or a slot is found, whatever else waits, decodes or is in flight.
+
+Each test lets other tenants do what could hide one from the scheduler, or put it behind others that
+it should go before, and counts the steps that its small request takes.
+"""
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from statistics import median
+from typing import Any
+from uuid import UUID
+
+import pytest
+from bare_core import grant
+from timed_engine import TENANTS, TimedEngine, prompt, steps
+from vllm.sampling_params import StructuredOutputsParams
+
+from saltwall_engine.ledger import Quota
+
+MakeConfig = Callable[..., Any]
+MakeEngine = Callable[..., TimedEngine]
+ASYNC = pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+GREEDY, VICTIM, THIRD, FOURTH, *HELPERS = TENANTS
+CROWD = [UUID(int=1000 + number) for number in range(300)]
+
+
+@pytest.fixture
+def make_engine(make_config: MakeConfig) -> MakeEngine:
+    """Builds an engine without a model for long prompts, of plenty unless told otherwise."""
+
+    def make(**options: Any) -> TimedEngine:
+        plenty = {"blocks": 16000, "running": 32, "step_tokens": 2048, "model_len": 65536}
+        return TimedEngine(make_config(**{**plenty, **options}), TENANTS + CROWD)
+
+    return make
+
+
+class Grammar:
+    """One that allows everything."""
+
+    def accept_tokens(self, *_: Any) -> bool:
+        """Whether the tokens are of the language."""
+        return True
+
+    def is_terminated(self) -> bool:
+        """Whether the text is complete."""
+        return False
+
+
+def submit_structured(engine: TimedEngine, tenant: UUID, tokens: int, grammar: Any) -> str:
+    """Hands over a request whose grammar is compiled already, or never if it is None.
+
+    vLLM changes its status no sooner than when it tries the request.
+    """
+    request = engine.core.request(
+        prompt(tokens),
+        grant(tenant, 1),
+        max_tokens=1,
+        structured_outputs=StructuredOutputsParams(regex="a*"),
+    )
+    compiled: Future[Any] = Future()
+    if grammar is not None:
+        compiled.set_result(grammar)
+    request.structured_output_request._grammar = compiled
+    engine.live[request.request_id], engine.tokens[request.request_id] = request, 0
+    engine.scheduler.add_request(request)
+    return str(request.request_id)
+
+
+def keep_waiting(engine: TimedEngine, tenant: UUID, tokens: int, output: int, many: int) -> None:
+    """Sends what is missing to so many waiting requests."""
+    while engine.account(tenant).waiting < many:
+        engine.submit(tenant, prompt(tokens), output)
+
+
+@ASYNC
+@pytest.mark.parametrize("scarce", ["slots", "tokens"])
+def test_a_request_whose_grammar_is_compiled_has_its_turn(
+    make_engine: MakeEngine, asynchronous: bool, scarce: str
+) -> None:
+    """Although vLLM has not noticed, since it tries nobody while slots or tokens are gone."""
+    engine = make_engine(asynchronous=asynchronous, running=16)
+    engine.fixed_ms, engine.token_ms = 5.0, 0.005
+    for tenant in (GREEDY, VICTIM) * 2:
+        engine.submit(tenant, prompt(100), 1)
+    steps(engine, engine.idle)
+    if scarce == "slots":
+        keep_waiting(engine, GREEDY, 200, 7000, 20)
+    else:
+        engine.submit(GREEDY, prompt(60000), 1)
+    for _ in range(8):
+        engine.step()
+    name = submit_structured(engine, VICTIM, 300, Grammar())
+    assert steps(engine, lambda: name in engine.finished, 100) <= 4
+
+
+@ASYNC
+@pytest.mark.parametrize("competes", ["behind a grammar", "in flight"])
+def test_who_comes_back_stands_beside_those_that_compete(
+    make_engine: MakeEngine, asynchronous: bool, competes: str
+) -> None:
+    """Also if their first request cannot run, or none waits; not at the counter of who decodes."""
+    engine = make_engine(asynchronous=asynchronous, running=64, blocks=30000)
+    engine.scheduler.set_quota(THIRD, Quota(weight=0.1))
+    for tenant in (GREEDY, VICTIM, THIRD) * 2:
+        engine.submit(tenant, prompt(300), 1)
+    steps(engine, engine.idle)
+    for _ in range(32):
+        engine.submit(THIRD, prompt(20), 60000)
+    for _ in range(8):
+        engine.step()
+    if competes == "in flight":
+        engine.submit(GREEDY, prompt(65_000), 1)
+    else:
+        submit_structured(engine, GREEDY, 100, None)
+    for _ in range(60):
+        if competes != "in flight":
+            keep_waiting(engine, GREEDY, 2000, 1, 16)
+        engine.step()
+    ahead = engine.account(THIRD).tokens - engine.account(GREEDY).tokens
+    assert ahead > 10_000
+    name = engine.submit(VICTIM, prompt(300), 1)
+    assert steps(engine, lambda: name in engine.finished, 100) <= 6
+
+
+@ASYNC
+@pytest.mark.parametrize("reserve", [0, 2000])
+def test_tiny_requests_do_not_take_every_slot_that_another_is_entitled_to(
+    make_engine: MakeEngine, asynchronous: bool, reserve: int
+) -> None:
+    """Each ends in the step in which it is admitted, so that a slot is free in the next one."""
+    engine = make_engine(asynchronous=asynchronous)
+    engine.scheduler.set_quota(VICTIM, Quota(reserve))
+    for tenant in (GREEDY, VICTIM) * 2:
+        engine.submit(tenant, prompt(100), 1)
+    steps(engine, engine.idle)
+    keep_waiting(engine, GREEDY, 20, 20000, 52)
+    name = engine.submit(VICTIM, prompt(10_000), 1)
+    steps(engine, lambda: name in engine.finished)
+    engine.account(THIRD).tokens = engine.account(GREEDY).tokens
+    name = engine.submit(VICTIM, prompt(300), 1)
+    taken = 0
+    while name not in engine.finished and taken < 100:
+        keep_waiting(engine, THIRD, 16, 1, 1)
+        keep_waiting(engine, GREEDY, 20, 20000, 4)
+        engine.step()
+        taken += 1
+    assert taken <= 6
+
+
+@ASYNC
+def test_a_crowd_that_has_given_up_hides_nobody(
+    make_engine: MakeEngine, asynchronous: bool
+) -> None:
+    """300 tenants sent one request each, and hung up."""
+    engine = make_engine(asynchronous=asynchronous)
+    engine.submit(THIRD, prompt(20), 7000)
+    engine.step()
+    keep_waiting(engine, GREEDY, 20, 7000, 60)
+    for _ in range(5):
+        engine.step()
+    keep_waiting(engine, THIRD, 20, 7000, 30)
+    for _ in range(20):
+        engine.step()
+    most = max(engine.account(GREEDY).tokens, engine.account(THIRD).tokens)
+    for number, tenant in enumerate(CROWD):
+        engine.account(tenant).tokens = most + 8000 + number
+    engine.abort([engine.submit(tenant, prompt(20), 10) or "" for tenant in CROWD])
+    engine.account(VICTIM).tokens = most + 20_000
+    name = engine.submit(VICTIM, prompt(100), 1)
+    assert steps(engine, lambda: name in engine.finished, 100) <= 4
+
+
+@ASYNC
+def test_a_slot_given_out_of_turn_lifts_nobody_else(
+    make_engine: MakeEngine, asynchronous: bool
+) -> None:
+    """A tenant that is far ahead, and entitled to a slot, does not take the others along."""
+    engine = make_engine(asynchronous=asynchronous)
+    for tenant in (GREEDY, VICTIM, FOURTH):
+        engine.submit(tenant, prompt(300), 1)
+    steps(engine, engine.idle)
+    for _ in range(6):
+        for tenant in HELPERS[:8]:
+            engine.submit(tenant, prompt(20), 20000)
+    for _ in range(30):
+        engine.step()
+    engine.submit(GREEDY, prompt(60000), 1)
+    for _ in range(8):
+        engine.step()
+    engine.account(FOURTH).tokens = engine.account(GREEDY).tokens + 20_000  # as after decodes
+    ahead = engine.submit(FOURTH, prompt(16), 1)
+    assert steps(engine, lambda: ahead in engine.finished, 100) <= 8
+    name = engine.submit(VICTIM, prompt(300), 1)
+    assert steps(engine, lambda: name in engine.finished, 100) <= 8
+
+
+def test_parked_heads_with_long_cached_prompts_are_looked_up_seldom(
+    make_engine: MakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each block that their tenants fill might be one of theirs; a look takes a prompt's length."""
+    engine = make_engine(running=128)
+    tokens, tenants = 20_000, HELPERS[:4]
+    texts = [prompt(tokens) for _ in tenants]
+    for tenant, text in zip(tenants, texts, strict=True):
+        engine.scheduler.set_quota(tenant, Quota(0, tokens // 16 + 100))
+        engine.submit(tenant, text, 1)
+    steps(engine, engine.idle)
+    for tenant, text in zip(tenants, texts, strict=True):
+        for number in range(12):
+            engine.submit(tenant, prompt(100 + number), 900)
+        engine.submit(tenant, [*text[:-300], *prompt(900)], 1)
+    looked_up: list[int] = []
+    find = engine.scheduler.kv_cache_manager.get_computed_blocks
+
+    def counted(request: Any, *args: Any, **kwargs: Any) -> Any:
+        looked_up[-1] += request.num_tokens
+        return find(request, *args, **kwargs)
+
+    monkeypatch.setattr(engine.scheduler.kv_cache_manager, "get_computed_blocks", counted)
+    for _ in range(64):
+        keep_waiting(engine, VICTIM, 1000, 1, 2)
+        looked_up.append(0)
+        engine.step()
+    assert all(engine.account(tenant).waiting for tenant in tenants)
+    assert median(looked_up) < tokens
+    assert max(looked_up[8:]) <= 4 * tokens
