@@ -46,7 +46,8 @@ def _able(request: Any) -> bool:
     if request.status == RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR:
         # vLLM changes the status when it next tries the request, which takes a slot and tokens.
         structured = request.structured_output_request
-        return structured is not None and structured.grammar is not None
+        grammar = None if structured is None else structured.grammar
+        return grammar is not None and not isinstance(grammar, Exception)
     return request.status in (RequestStatus.WAITING, RequestStatus.PREEMPTED)
 
 
@@ -272,7 +273,7 @@ class TenantQueue(RequestQueue):
         if first is not None and first.requests and first.sits_out != self._pass:
             return first
         for line in islice(self.urgent, URGENT_PER_STEP):
-            if line.sits_out != self._pass:
+            if line.requests and line.sits_out != self._pass:
                 return line
         for line in self._in_order():
             if line.sits_out != self._pass:

@@ -48,7 +48,7 @@ class Grammar:
 
 
 def submit_structured(engine: TimedEngine, tenant: UUID, tokens: int, grammar: Any) -> str:
-    """Hands over a request whose grammar is compiled already, or never if it is None.
+    """Hands over a request whose grammar is compiled already, failed, or never will be if None.
 
     vLLM changes its status no sooner than when it tries the request.
     """
@@ -59,7 +59,9 @@ def submit_structured(engine: TimedEngine, tenant: UUID, tokens: int, grammar: A
         structured_outputs=StructuredOutputsParams(regex="a*"),
     )
     compiled: Future[Any] = Future()
-    if grammar is not None:
+    if isinstance(grammar, Exception):
+        compiled.set_exception(grammar)
+    elif grammar is not None:
         compiled.set_result(grammar)
     request.structured_output_request._grammar = compiled
     engine.live[request.request_id], engine.tokens[request.request_id] = request, 0
@@ -71,6 +73,13 @@ def keep_waiting(engine: TimedEngine, tenant: UUID, tokens: int, output: int, ma
     """Sends what is missing to so many waiting requests."""
     while engine.account(tenant).waiting < many:
         engine.submit(tenant, prompt(tokens), output)
+
+
+def learned(engine: TimedEngine) -> None:
+    """The engine has seen what steps take, and some tenants are known."""
+    for tenant in (GREEDY, VICTIM, THIRD) * 3:
+        engine.submit(tenant, prompt(300), 1)
+    steps(engine, engine.idle)
 
 
 @ASYNC
@@ -95,6 +104,40 @@ def test_a_request_whose_grammar_is_compiled_has_its_turn(
 
 
 @ASYNC
+def test_no_blocks_are_reclaimed_for_a_grammar_that_failed(
+    make_engine: MakeEngine, asynchronous: bool
+) -> None:
+    """Its tenant is below its reserve, and others have borrowed that: it ends with its error."""
+    engine = make_engine(asynchronous=asynchronous, blocks=100, running=16, step_tokens=512)
+    engine.scheduler.set_quota(VICTIM, Quota(40))
+    for _ in range(6):
+        engine.submit(GREEDY, prompt(240), 200)
+    for _ in range(12):
+        engine.step()
+    name = submit_structured(engine, VICTIM, 320, ValueError("no such rule"))
+    assert steps(engine, lambda: name in engine.finished, 20) < 20
+    assert not engine.account(GREEDY).preemptions_suffered
+
+
+@ASYNC
+def test_no_tokens_are_kept_for_a_grammar_that_failed(
+    make_engine: MakeEngine, asynchronous: bool
+) -> None:
+    """One a step of a tenant whose turn it always is, as it is never served: others are."""
+    engine = make_engine(asynchronous=asynchronous)
+    learned(engine)
+    for _ in range(3):
+        keep_waiting(engine, GREEDY, 2000, 1, 4)
+        name = engine.submit(VICTIM, prompt(300), 1)
+        for _ in range(8):
+            submit_structured(engine, THIRD, 4000, ValueError("no such rule"))
+            engine.step()
+        assert name in engine.finished
+    steps(engine, lambda: not engine.account(THIRD).live, 100)
+    assert not engine.account(THIRD).live
+
+
+@ASYNC
 @pytest.mark.parametrize("competes", ["behind a grammar", "in flight"])
 def test_who_comes_back_stands_beside_those_that_compete(
     make_engine: MakeEngine, asynchronous: bool, competes: str
@@ -102,9 +145,7 @@ def test_who_comes_back_stands_beside_those_that_compete(
     """Also if their first request cannot run, or none waits; not at the counter of who decodes."""
     engine = make_engine(asynchronous=asynchronous, running=64, blocks=30000)
     engine.scheduler.set_quota(THIRD, Quota(weight=0.1))
-    for tenant in (GREEDY, VICTIM, THIRD) * 2:
-        engine.submit(tenant, prompt(300), 1)
-    steps(engine, engine.idle)
+    learned(engine)
     for _ in range(32):
         engine.submit(THIRD, prompt(20), 60000)
     for _ in range(8):
