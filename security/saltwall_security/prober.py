@@ -5,6 +5,9 @@ import httpx
 from saltwall_security.client import CHAT, COMPLETIONS, Answer, Client
 from saltwall_security.errors import AuditError
 
+MOST_CHARS = 200
+"""Of what a server says."""
+
 
 class Refused(AuditError):
     """The target did not answer a prompt; the message says what it said.
@@ -16,6 +19,11 @@ class Refused(AuditError):
     def __init__(self, said: str, status: int | None = None) -> None:
         super().__init__(said)
         self.status = status
+
+
+def _beginning(text: str) -> str:
+    """Whole words only: the part of a key would not be known for one, and be shown."""
+    return text if len(text) <= MOST_CHARS else text[:MOST_CHARS].rpartition(" ")[0]
 
 
 class Prober:
@@ -36,7 +44,7 @@ class Prober:
             self._path = CHAT
             answer = await self._ask(client, prompt, fields)
         if not answer.ok:
-            said = str(answer.error.get("message") or "nothing more")[:200]
+            said = _beginning(str(answer.error.get("message") or "nothing more"))
             what = f"{client.target.url} refused a prompt with {answer.status}: {said}"
             raise Refused(what, answer.status)
         return answer

@@ -33,6 +33,16 @@ async def test_a_refusal_says_what_the_server_said() -> None:
         await spy.close()
 
 
+async def test_of_a_long_refusal_no_word_is_cut() -> None:
+    """The part of a key would not be known for one."""
+    said = f"{'too many ' * 21}key-of-a-0123456789 and more"
+    async with PrefixServer(refuses_after=0, refusal=said).running() as server:
+        spy = client(server.url)
+        with pytest.raises(Refused, match=r"too many$"):
+            await Prober()(spy, "one two")
+        await spy.close()
+
+
 async def test_a_server_that_does_not_answer_refuses() -> None:
     """Whatever the reason."""
     spy = client("http://127.0.0.1:9/v1")

@@ -48,6 +48,7 @@ class PrefixServer:
         chat_only: there is no route for plain completions.
         leaking: the part of lookups in which a shared cache is looked at.
         refuses_after: requests, after which all are refused; None for never.
+        refusal: what it says then.
         token_s, request_s: what a token of a prompt costs, and a request.
         foreign_s: what it costs besides that another tenant alone has cached the prompt.
         noise: the spread of these costs (sigma of a lognormal factor).
@@ -59,6 +60,7 @@ class PrefixServer:
     chat_only: bool = False
     leaking: float = 1.0
     refuses_after: int | None = None
+    refusal: str = "too many requests"
     token_s: float = 2.5e-3
     request_s: float = 0.05
     foreign_s: float = 0.0
@@ -96,7 +98,7 @@ class PrefixServer:
     async def _generate(self, request: Request) -> Response:
         self.requests += 1
         if self.refuses_after is not None and self.requests > self.refuses_after:
-            return JSONResponse({"error": {"message": "too many requests"}}, status_code=429)
+            return JSONResponse({"error": {"message": self.refusal}}, status_code=429)
         body = json.loads(await request.body())
         prompt = body["prompt"] if "prompt" in body else body["messages"][0]["content"]
         words = prompt.split()
