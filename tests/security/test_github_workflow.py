@@ -72,6 +72,12 @@ def test_the_job_ends_as_the_audit_does(run: Run, tmp_path: Path, apart: bool, c
     assert (kept / "report.sarif").exists()
 
 
+def test_a_cancelled_job_keeps_its_report() -> None:
+    """It says what was found until then."""
+    for name in ("Summary", "Keep the report", "Show findings"):
+        assert step(name)["if"].startswith("${{ always() && hashFiles(")
+
+
 def test_secrets_reach_the_audit_by_its_environment_alone() -> None:
     """Never a command line, which logs and process lists show."""
     for each in yaml.safe_load(WORKFLOW.read_text())["jobs"]["audit"]["steps"]:
