@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any
 from urllib.parse import urlsplit
 
+from saltwall_security.abandonable import check_wanted
 from saltwall_security.trust import system_trust
 
 Headers = Iterable[tuple[str, str]]
@@ -86,7 +87,11 @@ class Wire:
         Args:
             target: the path as it goes over the wire.
             declared: the Content-Length to claim, in place of the body's (bytes).
+
+        Raises:
+            Abandoned: nobody waits for the answer any more.
         """
+        check_wanted()
         kept_alive = self._connection.sock is not None
         reply = self._try(method, target, tuple(headers), body, declared)
         if reply.status is None and kept_alive and reply.trouble in _BROKEN:

@@ -8,7 +8,8 @@ import json
 import lzma
 import os
 import sys
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -100,6 +101,25 @@ async def test_of_a_very_large_log_the_rest_is_in_doubt(
     checks = await audited(ChattyServer(tmp_path))
     assert checks["logs"].verdict is Verdict.INCONCLUSIVE
     assert "not as a whole: server.log" in checks["logs"].seen
+
+
+async def test_a_search_can_be_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many files are left: the loop goes on beside it, and hears signals."""
+    loop, given_up, read = asyncio.get_running_loop(), threading.Event(), []
+    search = asyncio.create_task(audited(ChattyServer(tmp_path)))
+
+    def files(*_: object) -> Iterator[places.Found]:
+        loop.call_soon_threadsafe(search.cancel)
+        for number in range(9):
+            read.append(number)
+            given_up.wait(10)
+            yield places.Found("a.log", b"")
+
+    monkeypatch.setattr(places, "read", files)
+    with pytest.raises(asyncio.CancelledError):
+        await search
+    assert read == [0]
+    given_up.set()
 
 
 @pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress])

@@ -3,10 +3,10 @@
 All but the attestation is made here, without the target.
 """
 
-import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
+from saltwall_security.abandonable import abandonable
 from saltwall_security.bench.process import Benches
 from saltwall_security.bench.worker import STOCK
 from saltwall_security.check import Check, Verdict
@@ -32,8 +32,8 @@ async def run(audit: Audit) -> AsyncIterator[Check]:
         schedulers["target"] = audit.target.scheduler
     # vLLM is imported there while the others are computed here.
     async with Benches(schedulers, audit.seed) as examined:
-        described = [await asyncio.to_thread(part, audit) for part in (encoding, digest)]
-        crafted = await asyncio.to_thread(craft, audit)
+        described = [await abandonable(part, audit) for part in (encoding, digest)]
+        crafted = await abandonable(craft, audit)
         described.append(weak_hashes(crafted))
         hashed = await hasher(audit, examined.get("target"))
         yield hashed

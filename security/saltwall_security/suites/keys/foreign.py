@@ -1,6 +1,5 @@
 """Another tenant's things, asked for by their ids with a key of one's own; and the operator's."""
 
-import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,6 +7,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from saltwall_security.abandonable import abandonable
 from saltwall_security.check import Check, judge
 from saltwall_security.client import COMPLETIONS, MODELS, Answer, Client
 from saltwall_security.raw_http import Reply, Wire
@@ -195,7 +195,7 @@ def _told(kept: Kept | None) -> str:
 async def check_operators(audit: Audit) -> Check:
     """The tenants' port, with a tenant's key and without one."""
     key = audit.target.tenants[1].key
-    control, *replies = await asyncio.to_thread(_operators, audit.target.url, key)
+    control, *replies = await abandonable(_operators, audit.target.url, key)
     shown = sorted(
         {path for path, reply in replies if reply.status is not None and reply.status < 300}
     )

@@ -1,6 +1,5 @@
 """401 is the same, byte for byte, whatever is wrong with the key."""
 
-import asyncio
 import json
 import random
 from collections import Counter
@@ -9,6 +8,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from urllib.parse import urlsplit
 
+from saltwall_security.abandonable import abandonable
 from saltwall_security.check import Check, judge
 from saltwall_security.raw_http import Headers, Reply, Wire
 from saltwall_security.suite import Audit
@@ -90,7 +90,7 @@ async def check_refusals(audit: Audit, dead: Mapping[str, str]) -> Check:
     good, other = (tenant.key or "" for tenant in audit.target.tenants[:2])
     presented = [bearer(kind, key) for kind, key in dead.items()]
     presented += bad_keys(good, other, audit.rng)
-    return _same(await asyncio.to_thread(_present, audit, presented), dead)
+    return _same(await abandonable(_present, audit, presented), dead)
 
 
 async def check_missing(audit: Audit) -> Check:
@@ -101,7 +101,7 @@ async def check_missing(audit: Audit) -> Check:
         Presented("a name in other headers", (("x-api-key", name), ("x-user", name))),
         Presented("a name in a cookie", (("cookie", f"api_key={name}; session={name}"),)),
     ]
-    answers = await asyncio.to_thread(_present, audit, missing, _generating(audit))
+    answers = await abandonable(_present, audit, missing, _generating(audit))
     return _closed(answers)
 
 

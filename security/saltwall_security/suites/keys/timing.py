@@ -1,6 +1,5 @@
 """Does the time of a refusal tell how near a key was, or whether its public part exists?"""
 
-import asyncio
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -10,6 +9,7 @@ from urllib.parse import urlsplit
 import numpy as np
 from scipy import stats
 
+from saltwall_security.abandonable import abandonable
 from saltwall_security.check import Check, Plot, Verdict, judge
 from saltwall_security.raw_http import Wire
 from saltwall_security.stats.holm import holm
@@ -61,7 +61,7 @@ async def check_timing(audit: Audit, part: float) -> Check:
         ),
         CONTROL: (lambda: good, lambda: unknown(good, rng)),
     }
-    measured = await asyncio.to_thread(_measure, audit, kinds, audit.left_s * part)
+    measured = await abandonable(_measure, audit, kinds, audit.left_s * part)
     if measured is None:
         return _untold("the server did not answer")
     return _judged(measured)

@@ -6,6 +6,7 @@ from contextlib import suppress
 
 import httpx
 
+from saltwall_security.abandonable import abandonable
 from saltwall_security.bounded_http import http_client
 from saltwall_security.check import Check, Verdict, judge
 from saltwall_security.client import CHAT, COMPLETIONS
@@ -65,8 +66,8 @@ async def run(audit: Audit) -> AsyncIterator[Check]:
     databases = [path for path in every if places.is_database(path)]
     logs = [path for path in every if path not in databases]
     audit.say(f"searching {len(every)} files")
-    yield _searched("logs", places.read(logs, since), needles, marks)
-    yield _searched("database", places.read(databases, since), needles, marks)
+    yield await abandonable(_searched, "logs", places.read(logs, since), needles, marks)
+    yield await abandonable(_searched, "database", places.read(databases, since), needles, marks)
     yield _searched("metrics", [each async for each in places.metrics(target)], needles, marks)
     printed: list[Found] = []
     if target.operator is not None:

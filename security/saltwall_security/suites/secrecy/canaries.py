@@ -7,6 +7,7 @@ import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from saltwall_security.abandonable import check_wanted
 from saltwall_security.target import Tenant
 
 LETTERS = 20
@@ -78,12 +79,17 @@ class Needles:
         return Needles({name: each for name, each in self.spellings.items() if name not in names})
 
     def within(self, content: bytes) -> list[str]:
-        """The names of those that are in it, and of what looks like one of anybody's."""
-        found = [
-            name
-            for name, spellings in self.spellings.items()
-            if any(spelling in content for spelling in spellings)
-        ]
+        """The names of those that are in it, and of what looks like one of anybody's.
+
+        Raises:
+            Abandoned: nobody waits for this search any more.
+        """
+
+        def there(spelling: bytes) -> bool:
+            check_wanted()  # no other thread runs while a very large file is searched for one
+            return spelling in content
+
+        found = [name for name, each in self.spellings.items() if any(map(there, each))]
         return found + [name for name, like in ANYBODYS.items() if like.search(content)]
 
 

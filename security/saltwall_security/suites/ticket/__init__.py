@@ -11,6 +11,7 @@ from uuid import UUID
 
 import httpx
 
+from saltwall_security.abandonable import abandonable
 from saltwall_security.check import Check, Verdict
 from saltwall_security.errors import AuditError
 from saltwall_security.operator import CommandLine
@@ -118,7 +119,7 @@ async def unsealed(audit: Audit) -> AsyncIterator[Check]:
     hits = await fire(url, doors.strangers(target, audit.rng))
     engine = await _is_engine(audit, hits[0].reply)
     yield _check("strangers", hits, engine, advice=OPEN_PORT)
-    found = await asyncio.to_thread(lambda: list(doors.described(target)))
+    found = await abandonable(lambda: list(doors.described(target)))
     hits = await fire(url, doors.unlisted(target, found, None))
     yield _check("routes", hits, engine, advice=OPEN_PORT)
     yield _check("websockets", await fire(url, doors.sockets(None)), engine)
@@ -238,7 +239,7 @@ async def _with_secret(audit: Audit) -> tuple[bool, str]:
         with Wire(audit.target.engine_url or "", TIMEOUT_S) as wire:
             return wire.send("GET", "/saltwall/v1/usage", bearer).status
 
-    status = await asyncio.to_thread(ask)
+    status = await abandonable(ask)
     return status == OK, f"The whole secret was answered {status}."
 
 

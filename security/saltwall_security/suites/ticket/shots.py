@@ -1,10 +1,10 @@
 """Requests fired at a port, and what came back."""
 
-import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from saltwall_security.abandonable import abandonable
 from saltwall_security.check import Check, Verdict, judge
 from saltwall_security.raw_http import Reply, Wire
 from saltwall_security.recording import Recorded
@@ -78,7 +78,7 @@ async def fire(url: str, shots: Sequence[Shot], timeout_s: float = TIMEOUT_S) ->
                 for shot, reply in first
             ]
 
-    return await asyncio.to_thread(all_of_them)
+    return await abandonable(all_of_them)
 
 
 def refused(
