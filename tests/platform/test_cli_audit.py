@@ -1,5 +1,6 @@
 """`saltwall audit`: what is attacked, as whom, and how a run ends."""
 
+import asyncio
 import json
 import os
 import re
@@ -16,10 +17,13 @@ from made_reports import mixed
 from word_cache_server import WordCache, serving
 
 from saltwall_platform.cli import audit as audit_command
+from saltwall_platform.cli import audit_run
 from saltwall_platform.cli.audit_run import command
 from saltwall_platform.stack import preflight, vllm_install
 from saltwall_security import registry
-from saltwall_security.report.document import read
+from saltwall_security.report import writers
+from saltwall_security.report.document import Report, read
+from saltwall_security.target import Target
 
 SUPPORT = Path(__file__).parents[1] / "support"
 KEYS = {"a": "key-of-tenant-a", "b": "key-of-tenant-b"}
@@ -340,6 +344,102 @@ def test_a_baseline_that_does_not_answer_loses_nothing(
     result = saltwall("audit", "run", *given, "--json")
     assert json.loads(result.out)["baseline"] is None
     assert "no baseline in this report: http://127.0.0.1:9/v1 does not answer" in result.err
+
+
+@pytest.mark.parametrize("ends", ["SIGINT", "SIGTERM", "a fault"])
+def test_what_ends_the_baseline_loses_nothing(
+    saltwall: CommandLine, leaky: WordCache, monkeypatch: pytest.MonkeyPatch, ends: str
+) -> None:
+    """The report of the target is written by then, and decides."""
+    reached: list[str] = []
+    report = Path("saltwall-audit/report.json")
+
+    async def reach(target: Target) -> None:
+        reached.append(target.url)
+        if len(reached) > 1:
+            assert report in report.parent.glob("*")
+            if ends == "a fault":
+                raise RuntimeError("sk-secret")
+            signal.raise_signal(signal.Signals[ends])
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(audit_run, "server_version", reach)
+    given = ("--target", leaky.url, "--keys", "none", "--baseline", leaky.url)
+    result = saltwall("audit", "run", *given)
+    assert len(reached) == 2
+    assert result.code == 1
+    assert "Exit code 1: G1 failed." in result.out
+    said = "RuntimeError" if ends == "a fault" else "interrupted"
+    assert f"no baseline in this report: {said}\n" in result.err
+
+
+def test_signals_while_reports_are_written_are_not_heard(
+    saltwall: CommandLine, leaky: WordCache, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Every form is there, and the exit code is the report's."""
+
+    def disturbed(report: Report) -> str:
+        for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.raise_signal(signum)
+        return report.json_text()
+
+    monkeypatch.setattr(writers, "FORMS", dict(writers.FORMS) | {"json": disturbed})
+    assert saltwall("audit", "run", "--target", leaky.url, "--keys", "none").code == 1
+    written = {path.name for path in (tmp_path / "saltwall-audit").iterdir()}
+    assert written == set(writers.FILES.values())
+
+
+def test_a_form_that_cannot_be_had_costs_no_other(
+    saltwall: CommandLine, apart: WordCache, keys: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But a report that is not whole is no success."""
+
+    def unable(report: Report) -> str:
+        raise ValueError("sk-secret")
+
+    monkeypatch.setattr(writers, "FORMS", dict(writers.FORMS) | {"junit": unable})
+    result = saltwall("audit", "run", "--target", apart.url, "--keys", keys)
+    assert result.code == 2
+    assert "All that was tested held." in result.out
+    assert "cannot be written: saltwall-audit/report.xml: ValueError\n" in result.err
+    written = {path.name for path in Path("saltwall-audit").iterdir()}
+    assert written == {"report.json", "report.sarif", "report.html"}
+
+
+def test_a_report_that_could_not_be_written_is_refused_before_the_attack(
+    saltwall: CommandLine, leaky: WordCache, tmp_path: Path
+) -> None:
+    """By its name."""
+    (tmp_path / "saltwall-audit" / "report.html").mkdir(parents=True)
+    result = saltwall("audit", "run", "--target", leaky.url, "--keys", "none")
+    assert result.code == 2
+    assert "saltwall-audit/report.html: Is a directory" in result.err
+    assert not leaky.callers
+    assert [path.name for path in (tmp_path / "saltwall-audit").iterdir()] == ["report.html"]
+
+
+def test_an_earlier_report_is_not_taken_for_this_runs(
+    saltwall: CommandLine, tmp_path: Path
+) -> None:
+    """Where there is none of this run."""
+    old = tmp_path / "saltwall-audit" / "report.json"
+    old.parent.mkdir()
+    old.write_text(mixed().json_text())
+    assert saltwall("audit", "run", "--target", "http://127.0.0.1:9/v1", "--keys", "none").code == 2
+    assert not old.exists()
+
+
+def test_the_exit_code_does_not_depend_on_who_reads(
+    saltwall: CommandLine, leaky: WordCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pipe that is closed, and cannot hold the model's name."""
+    leaky.model = "模型"
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w", encoding="latin-1") as closed:
+        monkeypatch.setattr(sys, "stdout", closed)
+        monkeypatch.setattr(sys, "stderr", closed)
+        assert saltwall("audit", "run", "--target", leaky.url, "--keys", "none").code == 1
 
 
 def test_stock_vllm_is_refused_where_there_is_none(

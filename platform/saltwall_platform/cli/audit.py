@@ -1,16 +1,18 @@
 """`saltwall audit`: attack a deployment, and prove or disprove each guarantee."""
 
 import importlib.util
+import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
-from saltwall_platform.cli.audit_ending import answerable
+from saltwall_platform.cli import audit_signals
+from saltwall_platform.cli.audit_ending import UNKNOWN, answerable
 from saltwall_platform.cli.duration import duration
 from saltwall_platform.cli.errors import CliError
-from saltwall_platform.cli.output import JsonOption, show
+from saltwall_platform.cli.output import JsonOption, show, tell
 
 app = typer.Typer(
     no_args_is_help=True, help="Attack a deployment, and prove or disprove each guarantee."
@@ -215,11 +217,14 @@ def run(
             baseline=baseline,
         )
         directory = audit_run.prepared(out)
-        report = audit_run.audit(plan)
-        written = writers.write(report, directory)
-        typer.echo(report.json_text() if as_json else writers.FORMS["summary"](report), nl=False)
-        typer.echo(f"Written: {', '.join(map(str, written))}", err=True)
-        raise typer.Exit(report.conclusion.exit_code)
+        kept = audit_run.audit(plan, lambda report: writers.write(report, directory))
+        with audit_signals.undisturbed():
+            report, (written, problems) = kept
+            tell(sys.stdout, report.json_text() if as_json else writers.FORMS["summary"](report))
+            for problem in problems:
+                tell(sys.stderr, f"saltwall: cannot be written: {problem}\n")
+            tell(sys.stderr, f"Written: {', '.join(map(str, written))}\n")
+        raise typer.Exit(report.conclusion.exit_code or (UNKNOWN if problems else 0))
 
 
 @app.command("list", short_help="List the suites, and what they need.")
@@ -277,6 +282,6 @@ def show_report(
         chosen = next((name for name, wanted in short.items() if wanted), form)
         text = writers.FORMS[chosen](read(file))
         if out is None:
-            typer.echo(text, nl=False)
+            tell(sys.stdout, text)
         else:
             out.write_text(text, encoding="utf-8")

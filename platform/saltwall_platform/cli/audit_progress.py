@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Final, TextIO
 
+from saltwall_platform.cli.output import tell
 from saltwall_security.report.redaction import Redaction
 
 QUIET_S: Final = 10.0
@@ -42,21 +43,20 @@ class AuditProgress:
             bar = f"[{'=' * filled}{' ' * (BAR - filled)}]"
             line = f"{bar} {minutes}:{seconds:02} left  {text}"
             width = shutil.get_terminal_size().columns - 1
-            print(f"\r\033[K{line[:width]}", end="", file=self._stream, flush=True)
+            tell(self._stream, f"\r\033[K{line[:width]}")
             return
         now = time.monotonic()
         if suite == self._suite and now - self._shown < QUIET_S:
             return
         self._suite, self._shown = suite, now
-        line = f"{done:4.0%}, {minutes}:{seconds:02} left: {text}"
-        print(line, file=self._stream, flush=True)
+        tell(self._stream, f"{done:4.0%}, {minutes}:{seconds:02} left: {text}\n")
 
     def note(self, text: str) -> None:
         """Something that is not part of a run; its line stays."""
         self.clear()
-        print(self._clean(text), file=self._stream, flush=True)
+        tell(self._stream, f"{self._clean(text)}\n")
 
     def clear(self) -> None:
         """Takes the changing line away."""
         if self._live:
-            print("\r\033[K", end="", file=self._stream, flush=True)
+            tell(self._stream, "\r\033[K")

@@ -22,6 +22,7 @@ from saltwall_security.errors import AuditError
 from saltwall_security.report.build import Circumstances, report
 from saltwall_security.report.document import Report
 from saltwall_security.report.redaction import redaction
+from saltwall_security.report.writers import FILES, Written
 from saltwall_security.run import SuiteResult
 from saltwall_security.server import server_version
 from saltwall_security.suite import Suite
@@ -46,12 +47,23 @@ class Plan:
     baseline: str | None
 
 
-def audit(plan: Plan) -> Report:
-    """Attacks everything in turn.
+def audit(plan: Plan, write: Callable[[Report], Written]) -> tuple[Report, Written]:
+    """Attacks everything in turn; the last report, and what came of writing it.
+
+    Args:
+        write: takes each report as soon as there is one, before anything that may be slow or fail;
+            what comes after loses none.
 
     Raises:
         CliError, AuditError: it cannot be done; the message says what to do.
     """
+    kept: list[tuple[Report, Written]] = []
+
+    def keep(found: Report) -> None:
+        # The target's comes first, its baseline's then stands in it.
+        whole = kept[0][0].model_copy(update={"baseline": found}) if kept else found
+        kept.append((whole, write(whole)))
+
     progress = AuditProgress()
     audit_target.check_url("--target", plan.given.target)
     audit_target.check_url("--baseline", plan.baseline)
@@ -60,29 +72,36 @@ def audit(plan: Plan) -> Report:
         raise CliError("the target is stock vLLM already: leave --baseline away")
     if audit_target.STOCK in (plan.baseline, plan.given.target):
         stock_vllm.check()
-    with audit_signals.interruptible():
-        try:
+    try:
+        with audit_signals.interruptible():
             with audit_target.opened(plan.given, progress.note) as target:
-                attacked, whole = asyncio.run(_attack(plan, target))
+                whole = asyncio.run(_attack(plan, target, keep))
             if not whole:
                 progress.note("saltwall: interrupted: what was found until then is in the report")
-            if plan.baseline is None or not whole:
-                return attacked
-            try:
+            elif plan.baseline is not None:
                 with _baseline(plan, progress) as target:
-                    beside, _ = asyncio.run(_attack(replace(plan, asked=()), target))
-            except (*EXPECTED, AuditError) as error:  # what was found must not be lost
-                progress.note(f"saltwall: no baseline in this report: {error}")
-                return attacked
-        except asyncio.CancelledError:  # again, while it ended
+                    asyncio.run(_attack(replace(plan, asked=()), target, keep))
+    except (Exception, KeyboardInterrupt, asyncio.CancelledError) as error:
+        if not kept and isinstance(error, asyncio.CancelledError):
             raise KeyboardInterrupt from None
-        finally:
-            progress.clear()
-    return attacked.model_copy(update={"baseline": beside})
+        if not kept:
+            raise
+        missing = "no baseline in this report: " if plan.baseline and len(kept) == 1 else ""
+        progress.note(f"saltwall: {missing}{_reason(error)}")
+    finally:
+        progress.clear()
+    return kept[-1]
 
 
-async def _attack(plan: Plan, target: Target) -> tuple[Report, bool]:
-    """The report, and whether nobody interrupted the suites."""
+def _reason(error: BaseException) -> str:
+    """What an error says, where it is meant to be read."""
+    if isinstance(error, KeyboardInterrupt | asyncio.CancelledError):
+        return "interrupted"
+    return str(error) if isinstance(error, (*EXPECTED, AuditError)) else type(error).__name__
+
+
+async def _attack(plan: Plan, target: Target, keep: Callable[[Report], None]) -> bool:
+    """Keeps the report; whether nobody interrupted the suites."""
     clean = redaction(target)
     progress = AuditProgress(f"{target.label}, " if plan.baseline is not None else "", clean)
     try:
@@ -94,29 +113,35 @@ async def _attack(plan: Plan, target: Target) -> tuple[Report, bool]:
     attack = asyncio.create_task(run.run(target, plan.suites, plan.budget_s, plan.seed, progress))
     with audit_signals.cancelling(asyncio.current_task() or attack):
         results, whole = await _finished(attack, progress)
-    progress.clear()
-    how = Circumstances(
-        started=started,
-        seconds=time.monotonic() - began,
-        budget_s=plan.budget_s,
-        seed=plan.seed,
-        command=command(sys.argv[1:], plan.seed),
-        asked=plan.asked,
-        server=server,
-    )
-    return report(target, results, how), whole
+        progress.clear()
+        how = Circumstances(
+            started=started,
+            seconds=time.monotonic() - began,
+            budget_s=plan.budget_s,
+            seed=plan.seed,
+            command=command(sys.argv[1:], plan.seed),
+            asked=plan.asked,
+            server=server,
+        )
+        with audit_signals.undisturbed():
+            keep(report(target, results, how))
+    return whole
 
 
 async def _finished(
     attack: asyncio.Task[list[SuiteResult]], progress: AuditProgress
 ) -> tuple[list[SuiteResult], bool]:
     """What the suites have found, and whether nobody interrupted them."""
-    try:
-        return await asyncio.shield(attack), True
-    except asyncio.CancelledError:
-        progress.note("stopping: ending what runs and deleting what was created")
-        attack.cancel()
-        return await attack, False
+    whole = True
+    while not attack.done():
+        try:
+            await asyncio.wait({attack})
+        except asyncio.CancelledError:
+            if whole:
+                progress.note("stopping: ending what runs and deleting what was created")
+            whole = False
+            attack.cancel()
+    return attack.result(), whole
 
 
 @contextmanager
@@ -164,8 +189,18 @@ _SHOWN: Final[Mapping[str, Callable[[str], str]]] = {
 
 
 def prepared(directory: Path) -> Path:
-    """The directory for the reports, made before the run: that it cannot be must show now."""
+    """The directory for the reports, before the run: that they cannot be written must show now.
+
+    Those of an earlier run are removed, or they would be taken for this one's if it fails.
+    """
     directory.mkdir(parents=True, exist_ok=True)
+    paths = [directory / name for name in FILES.values()]
+    for path in paths:
+        path.open("a").close()
+        if not path.stat().st_size:  # it was not there
+            path.unlink()
+    for path in paths:
+        path.unlink(missing_ok=True)
     if shutil.disk_usage(directory).free < 1 << 20:
         raise CliError(f"the disk is full at {directory}: free some, or name another with --out")
     return directory

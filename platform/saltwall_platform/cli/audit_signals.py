@@ -31,9 +31,10 @@ def interruptible() -> Iterator[None]:
 
 @contextmanager
 def cancelling(task: "asyncio.Task[Any]") -> Iterator[None]:
-    """SIGTERM and SIGHUP cancel the task, as Ctrl-C does, also where Ctrl-C is ignored."""
+    """Each of them cancels the task, again and again; those that are ignored go on being so."""
     loop = task.get_loop()
-    before = {signum: signal.getsignal(signum) for signum in ENDING if signum != signal.SIGINT}
+    handlers = {signum: signal.getsignal(signum) for signum in ENDING}
+    before = {each: handler for each, handler in handlers.items() if handler != signal.SIG_IGN}
     for signum in before:
         loop.add_signal_handler(signum, task.cancel)
     try:
@@ -46,7 +47,8 @@ def cancelling(task: "asyncio.Task[Any]") -> Iterator[None]:
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """A further signal must not leave tenants behind; neither we nor the commands hear it."""
+    """A further signal must lose no report and leave no tenants behind; neither we nor the commands
+    hear it."""
     before = {signum: signal.signal(signum, signal.SIG_IGN) for signum in ENDING}
     try:
         yield

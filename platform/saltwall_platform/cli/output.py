@@ -1,9 +1,10 @@
 """How commands print data: a table for people, JSON for programs."""
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, TextIO
 from uuid import UUID
 
 import typer
@@ -12,6 +13,19 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 Value = str | int | bool | datetime | UUID | None | Sequence[str]
 Row = Mapping[str, Value]
+
+
+def tell(stream: TextIO, text: str) -> None:
+    """Writes what the stream can hold, as long as somebody reads it: a run, and its exit code, must
+    not depend on a closed pipe or terminal."""
+    encoding = stream.encoding or "utf-8"
+    try:
+        stream.write(text.encode(encoding, "replace").decode(encoding))
+        stream.flush()
+    except OSError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())  # what is left in the buffer is flushed at exit
+        os.close(nowhere)
 
 
 def show(rows: Sequence[Row], *, as_json: bool, empty: str) -> None:

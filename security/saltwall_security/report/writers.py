@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from saltwall_security.report.document import Report
 from saltwall_security.report.junit import junit
@@ -26,19 +26,32 @@ FORMS: Final[Mapping[str, Callable[[Report], str]]] = {
 }
 FILES: Final[Mapping[str, str]] = {
     "json": "report.json",
-    "html": "report.html",
     "junit": "report.xml",
     "sarif": "report.sarif",
+    "html": "report.html",
 }
-"""What `write` makes."""
+"""What `write` makes: the JSON first, from which the others can be made, and what is slow last."""
 
 
-def write(report: Report, directory: Path) -> list[Path]:
-    """Writes every form into a directory; the JSON first, from which the others can be made."""
-    directory.mkdir(parents=True, exist_ok=True)
-    written = []
+class Written(NamedTuple):
+    """The files that were written, and why others were not."""
+
+    files: list[Path]
+    problems: list[str]
+
+
+def write(report: Report, directory: Path) -> Written:
+    """Writes each form that can be had into a directory, whatever becomes of the others."""
+    written: list[Path] = []
+    problems: list[str] = []
     for form, name in FILES.items():
         path = directory / name
-        path.write_text(FORMS[form](report), encoding="utf-8")
-        written.append(path)
-    return written
+        try:
+            path.write_text(FORMS[form](report), encoding="utf-8")
+        except OSError as error:
+            problems.append(f"{path}: {error.strerror}")
+        except Exception as error:  # what it says may quote the report
+            problems.append(f"{path}: {type(error).__name__}")
+        else:
+            written.append(path)
+    return Written(written, problems)
