@@ -19,6 +19,8 @@ from saltwall_security.suites.secrecy.packed import unpacked
 from saltwall_security.target import Operator, Target
 
 MOST_BYTES = 512 * 2**20
+MOST_FILES = 100_000
+"""In one of the directories given: a link can lead to all that there is."""
 DATABASE_ENDS = ("-wal", "-journal", "-shm")
 SQLITE = b"SQLite format 3\0"
 SETTLED_S, PATIENCE_S = 0.4, 4.0
@@ -43,7 +45,7 @@ class Found:
 
 
 def files(paths: Sequence[Path]) -> list[Path]:
-    """All files that are meant, also those within directories, and directories without access."""
+    """All files that are meant, also those within directories, and what there cannot be read."""
     found: list[Path] = []
     for path in paths:
         found += _within(path) if path.is_dir() else [path]
@@ -54,20 +56,29 @@ def files(paths: Sequence[Path]) -> list[Path]:
 
 
 def _within(directory: Path) -> list[Path]:
+    """All that is there, also behind links; where that is too much, itself as well."""
     found: list[Path] = []
+    seen: set[str] = set()
 
     def denied(error: OSError) -> None:
         found.append(Path(error.filename))
 
-    for folder, _, names in os.walk(directory, onerror=denied):
+    for folder, folders, names in os.walk(directory, onerror=denied, followlinks=True):
+        real = os.path.realpath(folder)
+        if real in seen:  # links can lead around in a circle
+            folders.clear()
+            continue
+        seen.add(real)
         found.extend(Path(folder, name) for name in names)
+        if len(found) + len(seen) > MOST_FILES:
+            return [directory, *sorted(found)[:MOST_FILES]]
     return sorted(found)
 
 
 def _is_file(path: Path) -> bool:
-    """Whether there is something to read, which reading may find to be forbidden."""
+    """Whether there is something to read, which reading may find to be forbidden, or elsewhere."""
     try:
-        return path.is_file() or (path.is_dir() and not os.access(path, os.R_OK | os.X_OK))
+        return path.is_file() or path.is_dir() or (path.is_symlink() and not path.exists())
     except OSError:
         return True
 
@@ -97,12 +108,14 @@ def read(paths: Sequence[Path], since: float) -> Iterator[Found]:
                 state = os.fstat(file.fileno())
                 file.seek(max(0, state.st_size - MOST_BYTES))
                 content = file.read(MOST_BYTES)
-        except FileNotFoundError:  # journals come and go
-            continue
-        except OSError:
-            yield Found(path.name, None)
+        except OSError as error:
+            gone = isinstance(error, FileNotFoundError)
+            if not (gone and path.name.endswith(DATABASE_ENDS)):  # journals come and go
+                yield Found(path.name, None)
         else:
-            content, whole = unpacked(content, MOST_BYTES)
+            whole = True
+            if not is_database(path):  # whose pages look packed
+                content, whole = unpacked(content, MOST_BYTES)
             whole = whole and state.st_size <= MOST_BYTES
             yield Found(path.name, content, state.st_mtime >= since, whole)
 
