@@ -145,6 +145,7 @@ class BlockServer:
 
     Args:
         keys: tenants by key; None: everybody is let in, and all are one.
+        listed: models are listed to everybody.
         keeps: reserves are kept.
         tells: metrics say how large the pool is, as vLLM's do.
         shown: usage says how many tokens were cached.
@@ -155,6 +156,7 @@ class BlockServer:
 
     blocks: int = 128
     keys: dict[str, str] | None = None
+    listed: bool = False
     keeps: bool = True
     tells: bool = True
     shown: bool = True
@@ -216,7 +218,7 @@ class BlockServer:
         return "" if self.keys is None else self.keys.get(key)
 
     async def _models(self, request: Request) -> Response:
-        if self._owner(request) is None:
+        if self._owner(request) is None and not self.listed:
             return JSONResponse({"error": {"message": "who are you?"}}, status_code=401)
         return JSONResponse({"data": [{"id": "words"}]})
 

@@ -13,6 +13,7 @@ from typing import TypeVar
 from saltwall_security.client import Client
 from saltwall_security.engine_control import check_alone
 from saltwall_security.errors import AuditError
+from saltwall_security.prober import Prober, Refused
 from saltwall_security.suite import Audit
 from saltwall_security.suites.eviction.scale import Scale
 from saltwall_security.suites.eviction.strategies import Strategy
@@ -124,11 +125,15 @@ async def _created(operator: Operator, *roles: str) -> AsyncIterator[list[Tenant
 
 
 async def _promise(audit: Audit) -> Promise:
-    keys = {tenant.key for tenant in audit.target.tenants}
-    stranger = Tenant("nobody", f"sk-{secrets.token_hex(16)}")
-    if len(keys) == 1 or await audit.client(stranger).models():
+    """Many servers list their models to everybody: only who generates for anybody knows nobody."""
+    if len({tenant.key for tenant in audit.target.tenants}) == 1:
         return Promise.IMPOSSIBLE
-    return Promise.UNKNOWN
+    stranger = Tenant("nobody", f"sk-{secrets.token_hex(16)}")
+    try:
+        await Prober()(audit.client(stranger), audit.words(1))
+    except Refused:
+        return Promise.UNKNOWN
+    return Promise.IMPOSSIBLE
 
 
 def _create(operator: Operator, name: str, made: list[Tenant]) -> None:

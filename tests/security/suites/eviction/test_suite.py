@@ -95,9 +95,11 @@ def test_a_server_without_tenants_fails() -> None:
     assert found["nothing-left"].verdict is Verdict.NOT_TESTED
 
 
-def test_a_tenant_that_may_have_no_reserve_proves_nothing() -> None:
-    """Without an operator a fall is no failure of a server that has tenants."""
-    found = checks(BlockServer(keys=dict(KEYS)), told=True)
+@pytest.mark.parametrize("listed", [False, True])
+def test_a_tenant_that_may_have_no_reserve_proves_nothing(listed: bool) -> None:
+    """Without an operator a fall is no failure of a server that has tenants, whether or not it
+    lists its models to everybody."""
+    found = checks(BlockServer(keys=dict(KEYS), listed=listed), told=True)
     assert found["prefill"].verdict is Verdict.INCONCLUSIVE, found["prefill"]
     assert "does not know whether the victim has a reserve" in found["prefill"].advice
 
