@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from salted_server import BLOCK, TENANTS, Asked, Refused, SaltedServer, apart, of_the_caller
+from starlette.responses import Response
 
 from saltwall_security.check import Check, Verdict, worst
 from saltwall_security.suite import Audit
@@ -87,6 +88,35 @@ async def test_a_shared_cache_fails_everywhere_with_numbers(part: str, found: se
     for name in found - {"scopes-across"}:
         assert int(checks[name].figures["cached_for_stranger_max_tokens"] or 0) >= 2 * BLOCK
         assert "tokens" in checks[name].seen
+
+
+class TellsInChat(SaltedServer):
+    """As many do: usage says how many tokens were cached in answers of the chat route alone."""
+
+    def _answer(self, body: Mapping[str, Any], cached: int, tokens: int) -> Response:
+        self.shown = "messages" in body
+        return super()._answer(body, cached, tokens)
+
+
+async def test_a_shared_cache_fails_where_one_route_alone_tells_of_it() -> None:
+    """Attacks go where they can be seen."""
+    checks = await examined(TellsInChat(of_the_caller, keyed=False), "routes")
+    assert failed(checks) == {"chat"}
+
+
+@pytest.mark.parametrize(
+    ("server", "said"),
+    [
+        (SaltedServer(shown=False), "on chat no repeat of up to"),
+        (SaltedServer(caches=False), "on completions no repeat of up to"),
+        (SaltedServer(routes=()), "on completions no answer to the spy counts its tokens (404)"),
+    ],
+)
+async def test_where_no_route_tells_of_it_all_is_in_doubt(server: SaltedServer, said: str) -> None:
+    """And it says what each of them lacks."""
+    checks = await audited(server)
+    assert {check.verdict for check in checks.values()} == {INCONCLUSIVE}
+    assert said in checks["chat"].seen
 
 
 @pytest.mark.parametrize(

@@ -125,13 +125,18 @@ class Bench:
 async def set_up(audit: Audit) -> Bench | str:
     """Finds out where and how long a prompt must be to be cached; or says why that cannot be."""
     spy = audit.client(1)
-    answers = []
+    lacking = []
     for route in (PLAIN_ROUTE, CHAT_ROUTE):
         first = await sent(sending(spy, route.ask), audit.words(FEWEST_WORDS))
         if first is not None and counted(first):
-            return await _measured(audit, spy, route)
-        answers.append(f"{route.name}: {first.status if first is not None else 'no answer'}")
-    return f"no answer to the spy counts its tokens ({', '.join(answers)})"
+            found = await _measured(audit, spy, route)
+            if isinstance(found, Bench):
+                return found
+            lacking.append(f"on {route.name} {found}")
+        else:
+            status = first.status if first is not None else "no answer"
+            lacking.append(f"on {route.name} no answer to the spy counts its tokens ({status})")
+    return ", and ".join(lacking)
 
 
 async def _measured(audit: Audit, spy: Client, route: Route) -> Bench | str:
@@ -147,8 +152,8 @@ async def _measured(audit: Audit, spy: Client, route: Route) -> Bench | str:
             return Bench(audit, audit.client(0), spy, route, words, floor, long_words)
         words *= 2
     return (
-        f"no repeat of up to {words // 2} words shows cached tokens: either the server does not "
-        "show them, or it caches nothing"
+        f"no repeat of up to {words // 2} words shows cached tokens (either the server does not "
+        "show them, or it caches nothing)"
     )
 
 
