@@ -1,9 +1,13 @@
 """The restart suite finds quotas that do not outlast an engine, and none where all do."""
 
+import math
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
 from quota_server import QuotaServer
+from starlette.requests import Request
+from starlette.responses import Response
 
 from saltwall_security.check import Check, Verdict
 from saltwall_security.suite import Audit
@@ -46,6 +50,41 @@ async def test_a_quota_that_is_lost_is_found(defect: str) -> None:
     """Whether it is reported or not."""
     check = await examined(QuotaServer(defect=defect))
     assert check.verdict is Verdict.FAILED, check.seen
+
+
+class Late(QuotaServer):
+    """It serves without any quota, until it has been asked for them some times."""
+
+    asked: int | None = None
+
+    def restart(self) -> None:
+        super().restart()
+        self.stored, self.asked = dict(self.told), 0
+        self._enforce(dict.fromkeys(self.told, (0, math.inf)))
+
+    async def _usage(self, request: Request) -> Response:
+        if self.asked is not None:
+            self.asked += 1
+            if self.asked == 4:
+                self._enforce(self.stored)
+        return await super()._usage(request)
+
+    def _enforce(self, quotas: Mapping[str, tuple[int, float]]) -> None:
+        for name, (reserve, ceiling) in quotas.items():
+            account = self.pool.account(name)
+            account.reserve, account.ceiling = reserve, ceiling
+        self.told = dict(quotas)
+
+
+@pytest.mark.parametrize(("promised_s", "verdict"), [(0.0, Verdict.FAILED), (60.0, Verdict.HELD)])
+async def test_an_engine_that_takes_them_up_too_late_is_found(
+    monkeypatch: pytest.MonkeyPatch, promised_s: float, verdict: Verdict
+) -> None:
+    """Until then nobody was bounded."""
+    monkeypatch.setattr(restart, "PROMISED_S", promised_s)
+    monkeypatch.setattr("saltwall_security.suites.quota.stage.LIVE_WITHIN_S", 60.0)
+    check = await examined(Late())
+    assert check.verdict is verdict, check.seen
 
 
 async def test_an_engine_that_was_not_restarted_proves_nothing() -> None:
