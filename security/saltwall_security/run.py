@@ -19,6 +19,8 @@ from saltwall_security.target import Target
 
 PREPARES_S = 60.0
 """For a look at whether a tenant is let in."""
+MOST_NAMED = 5
+"""Models of a list that may be very long."""
 INTERRUPTED = "the run was interrupted"
 Say = Callable[[float, float, str], None]
 """Takes the part that is done (0 to 1), the seconds left, and what is happening."""
@@ -77,8 +79,16 @@ async def prepare(target: Target) -> Target:
         if target.model is None:
             target = target.with_model(models[0])
         if target.model not in models:
-            raise AuditError(f"{tenant.name} may not use the model {target.model!r}, of {models}")
+            raise AuditError(
+                f"{tenant.name} may not use the model {target.model!r}, but {_some(models)}"
+            )
     return target
+
+
+def _some(models: Sequence[str]) -> str:
+    more = len(models) - MOST_NAMED
+    named = ", ".join(map(repr, models[:MOST_NAMED]))
+    return f"{named} and {more} more" if more > 0 else named
 
 
 async def run(

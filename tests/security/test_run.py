@@ -2,9 +2,11 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 from raw_server import OK, RawServer
+from salted_server import SaltedServer
 from word_cache_server import WordCache, serving
 
 from saltwall_security import run as run_module
@@ -99,6 +101,14 @@ def test_the_model_is_the_first_that_is_listed() -> None:
     """Unless one is asked for."""
     with serving(WordCache()) as server:
         assert asyncio.run(prepare(Target(server.url, TWO))).model == "words"
+
+
+@pytest.mark.parametrize(("count", "said"), [(2, "'m1'"), (200, "'m4' and 195 more")])
+async def test_of_a_long_list_of_models_some_are_named(count: int, said: str) -> None:
+    """Whoever mistyped one must still see the message."""
+    async with SaltedServer(models=tuple(f"m{number}" for number in range(count))).running() as at:
+        with pytest.raises(AuditError, match=f"may not use the model 'n', but 'm0', .*{said}$"):
+            await prepare(replace(at.target(), model="n"))
 
 
 def test_one_tenant_is_not_enough() -> None:
