@@ -1,9 +1,10 @@
 """The report as a document, `saltwall-audit/1`: what is saved, and what every form is made of."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
 from saltwall_security.check import Verdict
 from saltwall_security.errors import AuditError
@@ -136,6 +137,15 @@ class Report(Entry):
     guarantees: list[GuaranteeEntry]
     suites: list[SuiteEntry]
     baseline: "Report | None"
+
+    @field_validator("started")
+    @classmethod
+    def _is_a_time(cls, started: str) -> str:
+        try:
+            datetime.fromisoformat(started).astimezone(UTC)
+        except (ValueError, OverflowError):
+            raise ValueError("it is no time") from None
+        return started
 
     def checks(self) -> dict[str, CheckEntry]:
         """All checks by id."""

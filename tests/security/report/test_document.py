@@ -53,6 +53,15 @@ def test_another_file_is_refused(tmp_path: Path, text: str) -> None:
         read(tmp_path / "missing.json")
 
 
+@pytest.mark.parametrize("started", ["not a time", "0001-01-01T00:00:00+14:00"])
+def test_a_report_that_began_at_no_time_is_refused(tmp_path: Path, started: str) -> None:
+    """Before any form is made of it."""
+    path = tmp_path / "report.json"
+    path.write_text(mixed().model_copy(update={"started": started}).json_text())
+    with pytest.raises(AuditError, match="started: Value error, it is no time"):
+        read(path)
+
+
 def test_numbers_of_numpy_and_those_that_json_lacks_are_written() -> None:
     """The former as Python's, the latter as null."""
     figures = {"a": np.float64(0.5), "b": np.int64(3), "c": np.bool_(True), "d": float("nan")}
