@@ -75,6 +75,20 @@ async def test_a_leak_is_found_and_named(tmp_path: Path, leak: str, check: str, 
     assert not any(key in str(checks) for key in ("key-of-one", "key-of-two"))
 
 
+async def test_a_gateway_that_exports_nothing_is_not_tested(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And it is not said that none can be started."""
+
+    async def none(*_: object) -> list[places.Found]:
+        return []
+
+    monkeypatch.setattr("saltwall_security.suites.secrecy.spans", none)
+    check = (await audited(ChattyServer(tmp_path)))["traces"]
+    assert check.verdict is Verdict.NOT_TESTED
+    assert "no gateway was started here that exports spans" in check.seen
+
+
 async def test_a_log_without_a_trace_of_the_run_tells_nothing(tmp_path: Path) -> None:
     """It may be another server's: that nothing is in it proves nothing."""
     (tmp_path / "other.log").write_text("words /completions one two\n")

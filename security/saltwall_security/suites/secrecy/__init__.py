@@ -39,7 +39,7 @@ CLAIMS = {
 ADVICE = "Never write what a client sent, nor a credential, into {place}; take it out before."
 WANTING = {
     "logs": "files to search were not given",
-    "traces": "no gateway can be started here whose collector the auditor is",
+    "traces": "no gateway was started here that exports spans to the auditor",
     "database": "no SQLite file is among the files given",
     "metrics": "neither the engine's control secret nor the operators' port was given",
     "commands": "nobody runs the operator's commands",
