@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
+from saltwall_security.spelling import spell
 from saltwall_security.target import Target
 
 GONE: Final = "[secret]"
@@ -21,14 +22,15 @@ _CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066
 
 
 class Redaction:
-    """Replaces known secrets, and what looks like one: a Saltwall key, a ticket, a bearer token,
-    whoever stands before the @ of a URL.
+    """Replaces known secrets, however they are written, and what looks like one: a Saltwall key, a
+    ticket, a bearer token, whoever stands before the @ of a URL.
     """
 
     def __init__(self, secrets: Iterable[str | None]) -> None:
         long = {_plain(secret) for secret in secrets if secret and len(secret) >= SHORTEST}
+        spelled = {_plain(each.decode(errors="replace")) for one in long for each in spell(one)}
         # The longest first: one may be part of another.
-        self._known = sorted(long, key=len, reverse=True)
+        self._known = sorted(long | spelled, key=len, reverse=True)
 
     def __call__(self, text: str) -> str:
         """The text without them, in one line, and without what terminals obey or no file holds."""

@@ -1,8 +1,12 @@
 """The document is what its published schema says, is read as it was written, and keeps secrets."""
 
 import json
+from base64 import b64encode, urlsafe_b64encode
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from html import escape
 from pathlib import Path
+from urllib.parse import quote, quote_plus
 
 import jsonschema
 import numpy as np
@@ -13,6 +17,7 @@ from saltwall_security.errors import AuditError
 from saltwall_security.report.build import report
 from saltwall_security.report.document import read
 from saltwall_security.report.schema import PATH, schema_text
+from saltwall_security.target import Tenant
 
 
 def test_a_report_fits_the_published_schema() -> None:
@@ -81,6 +86,21 @@ SAID = (
 )
 
 
+SPELLINGS: Sequence[Callable[[str], str]] = (
+    lambda key: b64encode(key.encode()).decode(),
+    lambda key: b64encode(f"user:{key}".encode()).decode(),
+    lambda key: urlsafe_b64encode(key.encode()).decode(),
+    lambda key: key.encode().hex(),
+    quote,
+    quote_plus,
+    lambda key: "".join(f"%{byte:02X}" for byte in key.encode()),
+    json.dumps,
+    lambda key: json.dumps(key).replace("/", "\\/"),
+    escape,
+    repr,
+)
+
+
 @pytest.mark.parametrize("said", SAID)
 def test_no_key_salt_ticket_or_token_is_written(said: str) -> None:
     """Whatever a suite puts where: sentences, figures, tables, plots, the command."""
@@ -98,6 +118,18 @@ def test_no_key_salt_ticket_or_token_is_written(said: str) -> None:
     text = report(target, [suite("timing", leaky)], replace(HOW, command=said)).json_text()
     for word in said.removeprefix("authorization: Bearer ").split(" and "):
         assert word not in text
+
+
+@pytest.mark.parametrize("spell", SPELLINGS)
+def test_no_key_is_written_in_another_spelling(spell: Callable[[str], str]) -> None:
+    """As servers repeat it in errors, or a client had to send it."""
+    key = 'key/of+"some"-Kunde:=&0123'
+    said = spell(key)
+    target = replace(TARGET, tenants=[Tenant("a", key), Tenant("b")])
+    found = report(target, [suite("timing", replace(CHECK, seen=f"It said {said}."))], HOW)
+    (check,) = found.checks().values()
+    assert "[secret]" in check.seen
+    assert said[4:-4] not in check.seen
 
 
 def test_the_password_in_a_url_is_not_written() -> None:

@@ -16,9 +16,10 @@ import pytest
 from chatty_server import ChattyServer
 
 from saltwall_security.check import Check, Verdict
+from saltwall_security.spelling import spell
 from saltwall_security.suite import Audit
 from saltwall_security.suites.secrecy import SUITE, places
-from saltwall_security.suites.secrecy.canaries import Canaries, Needles, spell
+from saltwall_security.suites.secrecy.canaries import Canaries, Needles
 from saltwall_security.target import Tenant
 
 WORD = "qwertyuiopasdfghjkl"

@@ -1,6 +1,5 @@
-"""Words that nobody else uses, and every way in which software writes words down."""
+"""Words that nobody else uses, and what is searched for."""
 
-import base64
 import re
 import secrets
 import string
@@ -8,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from saltwall_security.abandonable import check_wanted
+from saltwall_security.spelling import spell
 from saltwall_security.target import Tenant
 
 LETTERS = 20
@@ -96,20 +96,6 @@ class Needles:
 def _spelled(*secrets: str | None) -> frozenset[bytes]:
     every = [spell(secret) for secret in secrets if secret and len(secret) >= SHORTEST]
     return frozenset[bytes]().union(*every)
-
-
-def spell(text: str) -> frozenset[bytes]:
-    """A text as it is, and in hex, base64, percent signs, JSON's escapes and UTF-16."""
-    raw = text.encode()
-    found = {raw, text.encode("utf-16-le"), raw.hex().encode(), raw.hex().upper().encode()}
-    found.add("".join(f"%{byte:02X}" for byte in raw).encode())
-    found.add("".join(f"\\u{ord(letter):04x}" for letter in text).encode())
-    for shift in range(3):
-        for encode in (base64.b64encode, base64.urlsafe_b64encode):
-            # Within a longer text the ends depend on what stands beside it.
-            encoded = encode(bytes(shift) + raw)[: (shift + len(raw)) // 3 * 4]
-            found.add(encoded[4 if shift else 0 :])
-    return frozenset(found)
 
 
 def _secret(key: str) -> str:
