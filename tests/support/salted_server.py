@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -44,6 +44,13 @@ class Asked:
         """What the client wrote into `cache_salt`; None and empty are nothing."""
         return self.body.get("cache_salt") or None
 
+    @property
+    def words(self) -> Sequence[object]:
+        """All messages' in a row; or a prompt's token ids, as if each were one."""
+        said = self.body.get("prompt")
+        said = said or " ".join(each["content"] for each in self.body["messages"])
+        return said.split() if isinstance(said, str) else said
+
 
 def apart(asked: Asked) -> object:
     """Whose cache it is, and which part of it, as a careful platform divides it."""
@@ -72,6 +79,7 @@ class SaltedServer:
         partition: the part of the cache that a request reads and writes; requests that share it
             share their prefixes.
         keyed: it asks for keys.
+        tenants: by their keys.
         shown: usage says how many tokens were cached.
         models: those that it lists, the first with adapters.
         parents: it says which are adapters.
@@ -83,6 +91,7 @@ class SaltedServer:
 
     partition: Callable[[Asked], object] = apart
     keyed: bool = True
+    tenants: Mapping[str, str] = field(default_factory=lambda: TENANTS)
     shown: bool = True
     caches: bool = True
     models: tuple[str, ...] = ("words",)
@@ -115,11 +124,11 @@ class SaltedServer:
             await serving
 
     def target(self, *salts: str) -> Target:
-        """It as the auditor is given it; `salts` are what its two tenants write."""
-        written = salts or (None, None)
+        """It as the auditor is given it; `salts` are what its tenants write."""
+        written = salts or (None,) * len(self.tenants)
         tenants = [
             Tenant(name, key if self.keyed else None, cache_salt=salt)
-            for (key, name), salt in zip(TENANTS.items(), written, strict=True)
+            for (key, name), salt in zip(self.tenants.items(), written, strict=True)
         ]
         return Target(self.url, tenants, model=self.models[0])
 
@@ -141,7 +150,7 @@ class SaltedServer:
 
         body = json.loads(await request.body(), object_pairs_hook=members)
         key = request.headers.get("authorization", "").removeprefix("Bearer ")
-        tenant = TENANTS.get(key, "") if self.keyed else ""
+        tenant = self.tenants.get(key, "") if self.keyed else ""
         if self.keyed and (not tenant or len(request.headers.getlist("authorization")) > 1):
             return JSONResponse({"error": {"message": "who are you?"}}, status_code=401)
         if body.get("model") not in self.models:
@@ -157,9 +166,7 @@ class SaltedServer:
         return self._answer(body, cached, tokens)
 
     def _look_up(self, asked: Asked) -> tuple[int, int]:
-        prompt = asked.body.get("prompt") or asked.body["messages"][0]["content"]
-        words = prompt.split() if isinstance(prompt, str) else prompt
-        tokens = [(word, part) for word in words for part in range(TOKENS_PER_WORD)]
+        tokens = [(word, part) for word in asked.words for part in range(TOKENS_PER_WORD)]
         partition, found, missed = self.partition(asked), 0, False
         # As in vLLM, a stream tells of its first choice, and a whole answer of its last one.
         for choice in range(int(asked.body.get("n") or 1)):

@@ -78,9 +78,10 @@ def run(
         list[str] | None,
         typer.Option(
             metavar="FILE|NAME=KEY",
-            help="Whom to speak as, two tenants at least: a JSON file {name: key} or {name: "
-            "{key, cache_salt}}, NAME=@FILE, NAME=env:VARIABLE or NAME=KEY; `none` for a server "
-            "without keys, `salts` for one where each caller sends a cache_salt. May be repeated.",
+            help="Whom to speak as, two tenants at least, of whom most suites attack the first "
+            "two: a JSON file {name: key} or {name: {key, cache_salt}}, NAME=@FILE, "
+            "NAME=env:VARIABLE or NAME=KEY; `none` for a server without keys, `salts` for one "
+            "where each caller sends a cache_salt. May be repeated.",
             show_default=False,
         ),
     ] = None,

@@ -11,12 +11,13 @@ from starlette.responses import Response
 
 from saltwall_security.check import Check, Verdict, worst
 from saltwall_security.suite import Audit
-from saltwall_security.suites.isolation import PARTS, SUITE, later
+from saltwall_security.suites.isolation import PARTS, SUITE, further, later
 from saltwall_security.suites.isolation.bench import Bench, levelled, set_up
 from saltwall_security.suites.isolation.owner_check import owner_check
 from saltwall_security.suites.isolation.routes import ROUTES
 from saltwall_security.suites.isolation.trial import Outcome, Trial, Way
 
+ABSENT = ("adapters", "further tenants")
 HELD, FAILED = Verdict.HELD, Verdict.FAILED
 INCONCLUSIVE, NOT_TESTED = Verdict.INCONCLUSIVE, Verdict.NOT_TESTED
 
@@ -67,7 +68,7 @@ async def test_a_divided_cache_holds_on_every_route_and_in_every_disguise() -> N
     assert {name: c.seen for name, c in checks.items() if c.verdict not in (HELD, NOT_TESTED)} == {}
     untested = {name for name, check in checks.items() if check.verdict is NOT_TESTED}
     offered = {"chat", "completions", "token-ids"}
-    assert untested == {r.name for r in ROUTES} - offered | {"adapters", "owner-check"}
+    assert untested == {r.name for r in ROUTES} - offered | {"adapters", "further", "owner-check"}
     assert worst(check.verdict for check in checks.values()) is HELD
 
 
@@ -277,6 +278,50 @@ async def test_a_cache_that_is_open_to_the_first_tenant_alone_is_found() -> None
     assert "swapped" in checks["chat"].seen
 
 
+THREE = {**TENANTS, "key-initech": "initech"}
+
+
+def pair(*tenants: str) -> Callable[[Asked], object]:
+    """These share a cache."""
+    return lambda asked: "both" if asked.tenant in tenants else apart(asked)
+
+
+@pytest.mark.parametrize("tenants", [("acme", "initech"), ("globex", "initech")])
+async def test_any_two_of_three_tenants_who_share_are_found(tenants: tuple[str, str]) -> None:
+    """Salts are configured a tenant; the report says who."""
+    server = SaltedServer(pair(*tenants), tenants=THREE)
+    found = (await examined(server, "further tenants", names=tuple(THREE.values())))["further"]
+    assert found.verdict is FAILED
+    assert found.seen.startswith("4 of 4 further pairs of 3 tenants")
+    leaks = {row["way"] for row in found.table if row["outcome"] == "leak"}
+    assert leaks == {"{}, then {}".format(*tenants), "{}, then {}".format(*reversed(tenants))}
+
+
+async def test_three_tenants_with_a_cache_each_hold() -> None:
+    """Each was tried with each, in both directions."""
+    checks = await audited(SaltedServer(tenants=THREE))
+    assert checks["further"].verdict is HELD
+    assert len(checks["further"].table) == 4
+    assert worst(check.verdict for check in checks.values()) is HELD
+
+
+async def test_a_third_tenant_that_is_refused_leaves_doubt() -> None:
+    """Nothing was tried with it."""
+    server = SaltedServer(RefusedFrom("initech", 1), tenants=THREE)
+    names = tuple(THREE.values())
+    check = (await examined(server, "further tenants", names=names))["further"]
+    assert check.verdict is INCONCLUSIVE
+
+
+@pytest.mark.parametrize("count", [3, 6, 20])
+def test_each_further_tenant_is_tried_in_both_directions(count: int) -> None:
+    """With its neighbours, where there are too many to try all."""
+    pairs = further.pairs(count)
+    assert len(pairs) == len(set(pairs)) == min(count * (count - 1) - 2, 40)
+    for number in range(2, count):
+        assert {(number - 1, number), (number, number - 1)} <= set(pairs)
+
+
 @dataclass
 class RefusedFrom:
     """All is shared, and from one of its requests on a tenant is refused everything."""
@@ -293,7 +338,7 @@ class RefusedFrom:
         return None
 
 
-@pytest.mark.parametrize("part", [name for name in PARTS if name != "adapters"])
+@pytest.mark.parametrize("part", [name for name in PARTS if name not in ABSENT])
 @pytest.mark.parametrize(("tenant", "number"), [("globex", 4), ("acme", 1)])
 async def test_where_a_tenant_is_refused_everything_nothing_has_held(
     part: str, tenant: str, number: int

@@ -14,6 +14,7 @@ from saltwall_security.check import Check, Verdict, not_made
 from saltwall_security.client import Answer, Client
 from saltwall_security.suite import Audit, Suite
 from saltwall_security.suites.isolation.bench import Bench, check, levelled, sending, set_up
+from saltwall_security.suites.isolation.further import CLAIM, check_further
 from saltwall_security.suites.isolation.later import Early
 from saltwall_security.suites.isolation.owner_check import owner_check, stopped_hits
 from saltwall_security.suites.isolation.routes import CHAT_ROUTE, PLAIN_ROUTE, ROUTES, Route
@@ -30,6 +31,7 @@ from saltwall_security.suites.isolation.trial import HIDDEN, Outcome, Trial, Way
 CHECKS: Mapping[str, str] = {
     "known-salt": "Knowing what another tenant writes into cache_salt does not open its cache",
     **{route.name: f"No stranger's request hits on the route {route.name}" for route in ROUTES},
+    "further": CLAIM,
     "choices": "Nor where one request asks for several choices",
     "scopes-within": "Parts of one tenant's own cache stay apart, however its scopes are spelled",
     "scopes-across": "No scope that a tenant writes reaches another tenant's cache",
@@ -257,6 +259,7 @@ def _scoped(
 PARTS: Mapping[str, Callable[[Bench], Awaitable[Sequence[Check]]]] = {
     "what another writes as its salt": _known_salt,
     "routes": _routes,
+    "further tenants": check_further,
     "several choices": _choices,
     "scopes that look alike": check_scopes,
     "fields": _fields,
