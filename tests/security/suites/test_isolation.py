@@ -2,11 +2,20 @@
 
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from salted_server import BLOCK, TENANTS, Asked, Refused, SaltedServer, apart, of_the_caller
+from salted_server import (
+    BLOCK,
+    TENANTS,
+    TOKENS_PER_WORD,
+    Asked,
+    Refused,
+    SaltedServer,
+    apart,
+    of_the_caller,
+)
 from starlette.responses import Response
 
 from saltwall_security.check import Check, Verdict, worst
@@ -17,6 +26,7 @@ from saltwall_security.suites.isolation.owner_check import owner_check
 from saltwall_security.suites.isolation.routes import ROUTES
 from saltwall_security.suites.isolation.trial import Outcome, Trial, Way
 
+ACROSS = {"scopes-across", "scopes-swapped"}
 ABSENT = ("adapters", "further tenants")
 HELD, FAILED = Verdict.HELD, Verdict.FAILED
 INCONCLUSIVE, NOT_TESTED = Verdict.INCONCLUSIVE, Verdict.NOT_TESTED
@@ -78,7 +88,7 @@ async def test_a_divided_cache_holds_on_every_route_and_in_every_disguise() -> N
         ("what another writes as its salt", {"known-salt"}),
         ("routes", {"chat", "completions", "token-ids"}),
         ("several choices", {"choices"}),
-        ("scopes that look alike", {"scopes-across"}),
+        ("scopes that look alike", ACROSS),
         ("headers", {"headers"}),
     ],
 )
@@ -86,7 +96,7 @@ async def test_a_shared_cache_fails_everywhere_with_numbers(part: str, found: se
     """Stock vLLM without salts: each check that can be made shows what the stranger hit."""
     checks = await examined(SaltedServer(of_the_caller, keyed=False), part)
     assert failed(checks) == found
-    for name in found - {"scopes-across"}:
+    for name in found - ACROSS:
         assert int(checks[name].figures["cached_for_stranger_max_tokens"] or 0) >= 2 * BLOCK
         assert "tokens" in checks[name].seen
 
@@ -235,7 +245,7 @@ def long_ones(asked: Asked) -> object:
         (on_one_route, "routes", {"completions", "token-ids"}),
         (by_scope_alone, "routes", {"chat", "completions", "token-ids"}),
         (by_scope_alone, "what another writes as its salt", {"known-salt"}),
-        (by_scope_alone, "scopes that look alike", {"scopes-across"}),
+        (by_scope_alone, "scopes that look alike", ACROSS),
         (cut_at_128, "scopes that look alike", {"scopes-within"}),
         (normalised, "scopes that look alike", {"scopes-within"}),
         (padded, "scopes that look alike", {"scopes-within"}),
@@ -322,6 +332,24 @@ def test_each_further_tenant_is_tried_in_both_directions(count: int) -> None:
         assert {(number - 1, number), (number, number - 1)} <= set(pairs)
 
 
+class OneWayScope(SaltedServer):
+    """In one scope the first tenant finds what the other has cached there."""
+
+    def _look_up(self, asked: Asked) -> tuple[int, int]:
+        found, tokens = super()._look_up(asked)
+        if asked.tenant == "acme" and asked.salt == "a":
+            kept = dict(self._blocks)
+            found = max(found, super()._look_up(replace(asked, tenant="globex"))[0])
+            self._blocks = kept
+        return found, tokens
+
+
+async def test_a_scope_that_is_open_to_the_first_tenant_alone_is_found() -> None:
+    """The tenants exchange their roles in the most telling scopes."""
+    checks = await examined(OneWayScope(), "scopes that look alike")
+    assert failed(checks) == {"scopes-swapped"}
+
+
 @dataclass
 class RefusedFrom:
     """All is shared, and from one of its requests on a tenant is refused everything."""
@@ -379,6 +407,40 @@ async def test_a_cache_that_is_shared_after_a_while_is_found() -> None:
         return None if len(met) - since > 60 else apart(asked)
 
     assert failed(await audited(SaltedServer(tiers))) == {"later"}
+
+
+@dataclass
+class SecondTier(SaltedServer):
+    """Filled a while after the first one, in whole chunks, and without the salt.
+
+    Args:
+        chunk: of so many words.
+        readers: the tenants that it serves.
+        after: requests until it has what was sent.
+    """
+
+    chunk: int = 128
+    readers: Sequence[str] = tuple(TENANTS.values())
+    after: int = 60
+    _filled: dict[tuple[object, ...], int] = field(default_factory=dict)
+
+    def _look_up(self, asked: Asked) -> tuple[int, int]:
+        found, tokens = super()._look_up(asked)
+        for end in range(self.chunk, len(asked.words), self.chunk):
+            since = self._filled.setdefault(tuple(asked.words[:end]), self.requests)
+            if self.requests - since > self.after and asked.tenant in self.readers:
+                found = max(found, TOKENS_PER_WORD * end)
+        return found, tokens
+
+
+@pytest.mark.parametrize(
+    "server",
+    [SecondTier(), SecondTier(chunk=8, readers=["acme"]), SecondTier(chunk=8, readers=["globex"])],
+    ids=["long prompts only", "the first tenant only", "the second tenant only"],
+)
+async def test_a_second_tier_that_is_filled_later_is_found(server: SecondTier) -> None:
+    """Whatever its chunks, and whoever reads it."""
+    assert "later" in failed(await audited(server))
 
 
 async def test_what_hides_is_said_to_be_left_out() -> None:

@@ -65,6 +65,10 @@ class Bench:
         """A much longer one."""
         return self.audit.words(self.long_words)
 
+    def swapped(self) -> "Bench":
+        """The victim spies on the spy."""
+        return replace(self, victim=self.spy, spy=self.victim)
+
     def salt(self, client: Client, scope: str) -> str:
         """What a tenant writes into `cache_salt` for a part of its own cache."""
         own = client.tenant.cache_salt
