@@ -1,5 +1,6 @@
 """The isolation suite finds every leak that a server is given, and none where there is none."""
 
+import json
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,7 +17,8 @@ from salted_server import (
     apart,
     of_the_caller,
 )
-from starlette.responses import Response
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
 
 from saltwall_security.check import Check, Verdict, worst
 from saltwall_security.suite import Audit
@@ -26,8 +28,8 @@ from saltwall_security.suites.isolation.owner_check import owner_check
 from saltwall_security.suites.isolation.routes import ROUTES
 from saltwall_security.suites.isolation.trial import Outcome, Trial, Way
 
-ACROSS = {"scopes-across", "scopes-swapped"}
 ABSENT = ("adapters", "further tenants")
+ACROSS = {"scopes-across", "scopes-swapped"}
 HELD, FAILED = Verdict.HELD, Verdict.FAILED
 INCONCLUSIVE, NOT_TESTED = Verdict.INCONCLUSIVE, Verdict.NOT_TESTED
 
@@ -288,6 +290,37 @@ async def test_a_cache_that_is_open_to_the_first_tenant_alone_is_found() -> None
     assert "swapped" in checks["chat"].seen
 
 
+class OneWayScope(SaltedServer):
+    """In one scope the first tenant finds what the other has cached there."""
+
+    def _look_up(self, asked: Asked) -> tuple[int, int]:
+        found, tokens = super()._look_up(asked)
+        if asked.tenant == "acme" and asked.salt == "a":
+            kept = dict(self._blocks)
+            found = max(found, super()._look_up(replace(asked, tenant="globex"))[0])
+            self._blocks = kept
+        return found, tokens
+
+
+async def test_a_scope_that_is_open_to_the_first_tenant_alone_is_found() -> None:
+    """The tenants exchange their roles in the most telling scopes."""
+    checks = await examined(OneWayScope(), "scopes that look alike")
+    assert failed(checks) == {"scopes-swapped"}
+
+
+def to_the_first(asked: Asked) -> object:
+    """The first tenant, and no other, is taken for whom its metadata name."""
+    metadata = asked.body.get("metadata") or {}
+    named = metadata.get("tenant") if asked.tenant == "acme" else None
+    tenant, salt = apart(asked)  # type: ignore[misc]
+    return named or tenant, salt
+
+
+async def test_a_field_that_serves_the_first_tenant_alone_is_found() -> None:
+    """An administrator's own, perhaps."""
+    assert failed(await examined(SaltedServer(to_the_first), "fields")) == {"fields"}
+
+
 THREE = {**TENANTS, "key-initech": "initech"}
 
 
@@ -332,22 +365,77 @@ def test_each_further_tenant_is_tried_in_both_directions(count: int) -> None:
         assert {(number - 1, number), (number, number - 1)} <= set(pairs)
 
 
-class OneWayScope(SaltedServer):
-    """In one scope the first tenant finds what the other has cached there."""
+class StrictServer(SaltedServer):
+    """Takes no X-Api-Key but a tenant's, and no field that it does not know."""
 
-    def _look_up(self, asked: Asked) -> tuple[int, int]:
-        found, tokens = super()._look_up(asked)
-        if asked.tenant == "acme" and asked.salt == "a":
-            kept = dict(self._blocks)
-            found = max(found, super()._look_up(replace(asked, tenant="globex"))[0])
-            self._blocks = kept
-        return found, tokens
+    async def _generate(self, request: Request) -> Response:
+        known = {"model", "prompt", "messages", "max_tokens", "temperature", "stream", "tenant"}
+        known |= {"stream_options", "n"}
+        key = request.headers.get("x-api-key")
+        if (key and key not in TENANTS) or set(json.loads(await request.body())) - known:
+            return JSONResponse({"error": {"message": "no such thing"}}, status_code=400)
+        return await super()._generate(request)
 
 
-async def test_a_scope_that_is_open_to_the_first_tenant_alone_is_found() -> None:
-    """The tenants exchange their roles in the most telling scopes."""
-    checks = await examined(OneWayScope(), "scopes that look alike")
-    assert failed(checks) == {"scopes-swapped"}
+def by_tenant_id(asked: Asked) -> object:
+    """One header, or one field, says who it is."""
+    named = asked.headers.get("x-tenant-id") or asked.body.get("tenant")
+    tenant, salt = apart(asked)  # type: ignore[misc]
+    return named or tenant, salt
+
+
+@pytest.mark.parametrize(
+    ("part", "found", "way"),
+    [
+        ("headers", {"headers"}, "identity headers: the victim's name, only X-Tenant-Id"),
+        ("fields", {"fields"}, "fields that nobody knows, only tenant"),
+        ("routes", {"chat", "completions", "token-ids"}, "only "),
+    ],
+)
+async def test_what_is_in_a_bundle_that_is_refused_is_tried_alone(
+    part: str, found: set[str], way: str
+) -> None:
+    """A refusal of one thing tells nothing about what else was asked for."""
+    checks = await examined(StrictServer(by_tenant_id), part)
+    assert failed(checks) == found
+    for name in found:
+        assert any(
+            row["outcome"] == "leak" and way in str(row["way"]) for row in checks[name].table
+        )
+
+
+async def test_a_bundle_of_which_each_thing_is_refused_holds() -> None:
+    """Then all of it was tried."""
+    checks = await examined(StrictServer(), "fields")
+    assert checks["fields"].verdict is HELD
+
+
+def streams_only(asked: Asked) -> object:
+    """Chat takes streams only, and shares everything there."""
+    if not asked.route.startswith("chat"):
+        return apart(asked)
+    if not asked.body.get("stream"):
+        raise Refused
+    return None
+
+
+async def test_a_route_that_only_streams_is_tried() -> None:
+    """It is offered, if not whole."""
+    checks = await examined(SaltedServer(streams_only), "routes")
+    assert failed(checks) == {"chat"}
+    streams = [row["way"] for row in checks["chat"].table if row["outcome"] == "leak"]
+    assert {"streamed, no scope", "swapped, streamed, no scope"} <= set(streams)
+
+
+def systems(asked: Asked) -> object:
+    """What a system says is everybody's."""
+    said = asked.body.get("messages") or [{}]
+    return None if said[0].get("role") == "system" else apart(asked)
+
+
+async def test_a_cache_of_system_prompts_that_all_share_is_found() -> None:
+    """They are what is worth stealing."""
+    assert failed(await examined(SaltedServer(systems), "routes")) == {"chat"}
 
 
 @dataclass

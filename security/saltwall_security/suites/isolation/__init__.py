@@ -14,18 +14,13 @@ from saltwall_security.check import Check, Verdict, not_made
 from saltwall_security.client import Answer, Client
 from saltwall_security.suite import Audit, Suite
 from saltwall_security.suites.isolation.bench import Bench, check, levelled, sending, set_up
+from saltwall_security.suites.isolation.disguise import by_turns, on_route, tried
 from saltwall_security.suites.isolation.further import CLAIM, check_further
 from saltwall_security.suites.isolation.later import Early
 from saltwall_security.suites.isolation.owner_check import owner_check, stopped_hits
 from saltwall_security.suites.isolation.routes import CHAT_ROUTE, PLAIN_ROUTE, ROUTES, Route
 from saltwall_security.suites.isolation.scopes import ACROSS, SWAPPED, WITHIN, check_scopes
-from saltwall_security.suites.isolation.smuggling import (
-    Smuggle,
-    body_fields,
-    doubled,
-    request_headers,
-    telling,
-)
+from saltwall_security.suites.isolation.smuggling import body_fields, doubled, request_headers
 from saltwall_security.suites.isolation.trial import HIDDEN, Outcome, Trial, Way
 
 CHECKS: Mapping[str, str] = {
@@ -43,6 +38,8 @@ CHECKS: Mapping[str, str] = {
     "adapters": "An adapter whose name is somebody's salt shares nothing with it",
 }
 SHARED_SCOPE = "the-same-scope"
+ABSENT = ("status 404", "status 405")
+"""What a route that is not there says, streamed or not."""
 UNTOLD = (
     "Not to be told from cached tokens, as {why}. Let the server report them (vLLM: "
     "--enable-prompt-tokens-details), or see what the suite timing measures."
@@ -86,49 +83,55 @@ async def _routes(bench: Bench) -> Sequence[Check]:
 
 
 async def _route(bench: Bench, route: Route) -> Check:
-    ways = []
-    for stream in (False, True) if route.streams else (False,):
-        for scope in (None, SHARED_SCOPE):
-            said = f"{'streamed' if stream else 'whole'}, {'in a scope' if scope else 'no scope'}"
-            ask = _scoped(bench, route, scope, stream=stream)
-            ways.append(Way(said, sending(bench.victim, ask), sending(bench.spy, ask)))
-    first = await bench.trials(ways[:1])
-    if first[0].outcome is Outcome.NOT_OFFERED:
-        return _check(route.name, first)
-    # What a template adds shows in the first way, and in no other is there more of it.
-    more = [*ways[1:], *_swapped(bench, route), *_dressed(bench, route)]
-    rest = [replace(way, floor=first[0].floor) for way in more]
-    return _check(route.name, levelled([*first, *await bench.trials(rest)]))
+    """Whole answers and streams, in a scope and in none; the first that is served shows the rest.
 
-
-def _swapped(bench: Bench, route: Route) -> list[Way]:
-    """The victim spies, too; and once the prompt is a long one."""
-    plain = _scoped(bench, route, None, stream=False)
-    scoped = _scoped(bench, route, SHARED_SCOPE, stream=route.streams)
-    ways = [
-        Way(f"swapped, {said}", sending(bench.spy, ask), sending(bench.victim, ask), brief=True)
-        for said, ask in (("no scope", plain), ("in a scope", scoped))
+    What a template adds shows in it, and in no other way is there more of it.
+    """
+    modes, made = ([False, True] if route.streams else [False]), list[Trial]()
+    while modes:
+        made += await bench.trials([_plain(bench, route, None, stream=modes[0])])
+        if made[-1].outcome is not Outcome.NOT_OFFERED:
+            break
+        modes = [] if made[-1].why in ABSENT else modes[1:]
+    if not modes:
+        return _check(route.name, made)
+    floor = made[-1].floor
+    more = [_plain(bench, route, SHARED_SCOPE, stream=modes[0])]
+    more += [
+        _plain(bench, route, scope, stream=stream)
+        for stream in modes[1:]
+        for scope in (None, SHARED_SCOPE)
     ]
+    more += [replace(way, brief=True) for way in _swapped(bench, route, modes)]
+    made += await bench.trials([replace(way, floor=floor) for way in more])
+    made += await tried(bench, on_route(bench, route, modes, floor))
+    return _check(route.name, levelled(made))
+
+
+def _plain(bench: Bench, route: Route, scope: str | None, *, stream: bool) -> Way:
+    said = f"{'streamed' if stream else 'whole'}, {'in a scope' if scope else 'no scope'}"
+    ask = _scoped(bench, route, scope, stream=stream)
+    return Way(said, sending(bench.victim, ask), sending(bench.spy, ask))
+
+
+def _swapped(bench: Bench, route: Route, modes: Sequence[bool]) -> list[Way]:
+    """The victim spies, too; and once the prompt is a long one, and once a system's."""
+    back = bench.swapped()
+    ways = [
+        _plain(back, route, None, stream=modes[0]),
+        _plain(back, route, SHARED_SCOPE, stream=modes[-1]),
+    ]
+    ways = [replace(way, name=f"swapped, {way.name}") for way in ways]
     if route is bench.route:
-        both = sending(bench.victim, plain), sending(bench.spy, plain)
-        ways.append(Way("a long prompt", *both, brief=True, prompt=bench.long))
-    return ways
+        long = _plain(bench, route, None, stream=modes[0])
+        ways.append(replace(long, name="a long prompt", prompt=bench.long))
+    if (system := route.system) is not None:
 
+        def ask(client: Client, prompt: str) -> Awaitable[Answer]:
+            return route.ask(client, prompt, system(prompt), stream=modes[-1])
 
-def _dressed(bench: Bench, route: Route) -> list[Way]:
-    """The most telling disguises, every other one streamed, and on the next route the others."""
-    ways = []
-    for number, each in enumerate(telling(bench.victim.tenant), ROUTES.index(route)):
-        stream = route.streams and number % 2 == 1
-        ways.append(
-            Way(
-                f"{'streamed' if stream else 'whole'}, {each.way}",
-                sending(bench.victim, partial(each.victim, route, stream=stream)),
-                sending(bench.spy, partial(each.spy, route, stream=stream)),
-                brief=True,
-                dressed=True,
-            )
-        )
+        both = sending(bench.victim, ask), sending(bench.spy, ask)
+        ways.append(Way("a system's prompt", *both))
     return ways
 
 
@@ -167,26 +170,11 @@ async def _choices(bench: Bench) -> Sequence[Check]:
 
 
 async def _fields(bench: Bench) -> Sequence[Check]:
-    return await _smuggled(bench, "fields", body_fields(bench.victim.tenant))
+    return [_check("fields", await tried(bench, by_turns(bench, body_fields)))]
 
 
 async def _headers(bench: Bench) -> Sequence[Check]:
-    return await _smuggled(bench, "headers", request_headers(bench.victim.tenant))
-
-
-async def _smuggled(bench: Bench, name: str, smuggles: Sequence[Smuggle]) -> Sequence[Check]:
-    ways = [
-        Way(
-            each.way,
-            sending(bench.victim, partial(each.victim, bench.route)),
-            sending(bench.spy, partial(each.spy, bench.route)),
-            bench.floor if each.on(bench.route) is bench.route else None,
-            brief=True,
-            dressed=True,
-        )
-        for each in smuggles
-    ]
-    return [_check(name, await bench.trials(ways))]
+    return [_check("headers", await tried(bench, by_turns(bench, request_headers)))]
 
 
 async def _doubled(bench: Bench) -> Sequence[Check]:

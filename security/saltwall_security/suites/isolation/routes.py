@@ -9,6 +9,7 @@ from typing import Any, Final
 from saltwall_security.client import CHAT, COMPLETIONS, Answer, Client, Headers
 
 TOKENS_PER_WORD = 3
+AFTER_SYSTEM = "Go on."
 LEAST_ID, IDS = 300, 5000
 """Token ids that every common vocabulary has, and that are none of its special ones."""
 
@@ -22,6 +23,7 @@ class Route:
         body: the request for a prompt of words, without a model.
         streams: whether it can be asked to stream.
         streaming: what makes its stream count tokens.
+        system: fields that make the prompt a system's, before a user's message.
     """
 
     name: str
@@ -30,6 +32,7 @@ class Route:
     streams: bool = True
     rooted: bool = False
     streaming: Mapping[str, Any] = field(default_factory=dict)
+    system: Callable[[str], Mapping[str, Any]] | None = None
 
     async def ask(
         self,
@@ -63,7 +66,16 @@ def _said(prompt: str) -> list[dict[str, str]]:
     return [{"role": "user", "content": prompt}]
 
 
-CHAT_ROUTE: Final = Route("chat", CHAT, lambda text: {"messages": _said(text), "max_tokens": 1})
+def _ruled(prompt: str) -> list[dict[str, str]]:
+    return [{"role": "system", "content": prompt}, *_said(AFTER_SYSTEM)]
+
+
+CHAT_ROUTE: Final = Route(
+    "chat",
+    CHAT,
+    lambda text: {"messages": _said(text), "max_tokens": 1},
+    system=lambda text: {"messages": _ruled(text)},
+)
 PLAIN_ROUTE: Final = Route(
     "completions", COMPLETIONS, lambda text: {"prompt": text, "max_tokens": 1}
 )
@@ -71,13 +83,24 @@ ROUTES: Final[Sequence[Route]] = (
     CHAT_ROUTE,
     PLAIN_ROUTE,
     Route("token-ids", COMPLETIONS, lambda text: {"prompt": as_ids(text), "max_tokens": 1}),
-    Route("responses", "/responses", lambda text: {"input": text, "max_output_tokens": 16}),
-    Route("messages", "/messages", lambda text: {"messages": _said(text), "max_tokens": 1}),
+    Route(
+        "responses",
+        "/responses",
+        lambda text: {"input": text, "max_output_tokens": 16},
+        system=lambda text: {"instructions": text, "input": AFTER_SYSTEM},
+    ),
+    Route(
+        "messages",
+        "/messages",
+        lambda text: {"messages": _said(text), "max_tokens": 1},
+        system=lambda text: {"system": text, "messages": _said(AFTER_SYSTEM)},
+    ),
     Route(
         "chat-batch",
         "/chat/completions/batch",
         lambda text: {"messages": [_said(text)], "max_tokens": 1},
         streams=False,
+        system=lambda text: {"messages": [_ruled(text)]},
     ),
     Route(
         "generate",
@@ -92,5 +115,6 @@ ROUTES: Final[Sequence[Route]] = (
         lambda text: {"messages": _said(text), "max_tokens": 1},
         rooted=True,
         streaming={"stream_options": {"include_usage": True}},
+        system=lambda text: {"messages": _ruled(text)},
     ),
 )

@@ -2,10 +2,10 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from saltwall_security.client import Answer, Client, Headers
+from saltwall_security.client import Answer, Client
 from saltwall_security.suites.isolation.routes import CHAT_ROUTE, Route
 from saltwall_security.target import Tenant
 
@@ -28,7 +28,7 @@ class Smuggle:
 
     way: str
     fields: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    headers: Headers = field(default=(), repr=False)
+    headers: Sequence[tuple[str, str]] = field(default=(), repr=False)
     both: bool = False
     chat: bool = False
     telling: bool = False
@@ -51,6 +51,21 @@ class Smuggle:
         if self.both:
             return await self.spy(route, client, prompt, stream=stream)
         return await self.on(route).ask(client, prompt, stream=stream)
+
+    def members(self) -> Sequence["Smuggle"]:
+        """One for each thing that it adds, also within a field; none if that is one thing only."""
+        bare = replace(self, fields={}, headers=())
+        alone = [
+            replace(bare, way=f"{self.way}, only {header[0]}", headers=[header])
+            for header in self.headers
+        ]
+        for name, value in self.fields.items():
+            inner = value.items() if isinstance(value, Mapping) else [(None, value)]
+            for key, each in inner:
+                said = f"{self.way}, only {name}" + ("" if key is None else f".{key}")
+                added = {name: each if key is None else {key: each}}
+                alone.append(replace(bare, way=said, fields=added))
+        return alone if len(alone) > 1 else ()
 
 
 def body_fields(victim: Tenant) -> Sequence[Smuggle]:
