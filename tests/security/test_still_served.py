@@ -31,9 +31,36 @@ async def test_the_verdict(
 ) -> None:
     """What was not served is asked for once more; a spent limit leaves doubt."""
     monkeypatch.setattr(module, "AGAIN_S", 0)
+    monkeypatch.setattr(module, "PATIENCE_S", 0)
     answers = iter(after)
 
     async def ask() -> Sequence[int | str | None]:
         return next(answers)
 
     assert (await still_served(before, ask))[0] is verdict
+
+
+@pytest.mark.parametrize(
+    ("after", "patience_s", "verdict"),
+    [
+        ([[503, None]] * 3 + [GOOD], 60, Verdict.HELD),
+        ([[503, None]] * 2, 0, Verdict.INCONCLUSIVE),
+        ([[503, 401]] * 2, 0, Verdict.FAILED),
+    ],
+    ids=["restarted", "gone", "refused"],
+)
+async def test_a_target_that_is_restarted_is_waited_for(
+    after: Sequence[Sequence[int | str | None]],
+    patience_s: float,
+    verdict: Verdict,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where no answer need not be the attack's work, only a refusal is a failure."""
+    monkeypatch.setattr(module, "AGAIN_S", 0)
+    monkeypatch.setattr(module, "PATIENCE_S", patience_s)
+    answers = iter(after)
+
+    async def ask() -> Sequence[int | str | None]:
+        return next(answers)
+
+    assert (await still_served(GOOD, ask, Verdict.INCONCLUSIVE))[0] is verdict
