@@ -16,6 +16,8 @@ from uuid import UUID, uuid4
 import httpx
 import uvicorn
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.base import BaseHTTPMiddleware, DispatchFunction
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
@@ -93,6 +95,8 @@ class Platform:
     active: int = 0
     number: int = 0
     """Counts what a defect counts."""
+    front: DispatchFunction | None = None
+    """What stands before the gateway."""
 
     def __post_init__(self) -> None:
         for name in ("acme", "globex"):
@@ -127,7 +131,7 @@ class Platform:
             gateway.append(Route("/metrics", self._health))
             engine.append(Route("/metrics", self._health))
         async with AsyncExitStack() as stack:
-            self.url = f"{await stack.enter_async_context(_listening(gateway))}/v1"
+            self.url = f"{await stack.enter_async_context(_listening(gateway, self.front))}/v1"
             self.engine_url = self.behind = await stack.enter_async_context(_listening(engine))
             yield self
 
@@ -435,9 +439,12 @@ def _secret(account: Account) -> bytes:
 
 
 @asynccontextmanager
-async def _listening(routes: list[Route]) -> AsyncIterator[str]:
+async def _listening(
+    routes: list[Route], front: DispatchFunction | None = None
+) -> AsyncIterator[str]:
+    fronts = [Middleware(BaseHTTPMiddleware, front)] if front else []
     config = uvicorn.Config(
-        Starlette(routes=routes),
+        Starlette(routes=routes, middleware=fronts),
         host="127.0.0.1",
         port=0,
         log_level="error",

@@ -1,10 +1,10 @@
 """401 is the same, byte for byte, whatever is wrong with the key."""
 
 import json
-import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from urllib.parse import urlsplit
 
@@ -13,72 +13,19 @@ from saltwall_security.check import Check, judge
 from saltwall_security.raw_http import Headers, Reply, Wire
 from saltwall_security.suite import Audit
 from saltwall_security.suites.isolation.routes import ROUTES, Route
-from saltwall_security.suites.keys.key_format import guessed, secret_chars, unknown
+from saltwall_security.suites.keys.alike import Alike, is_of_any_path
+from saltwall_security.suites.keys.bad_keys import UNKNOWN, Presented, bad_keys, bearer
 
-REFUSED = (401, 403)
+REFUSED, TOO_MANY = (401, 403), 429
+MALFORMED = (400, 413, 414, 431)
+"""What a server may say to a request that it cannot read, before it looks at any key."""
 SERVED = (200, None)
 """Also what was not answered, which may have been."""
 FEW_WORDS = 3
 TIMEOUT_S = 30.0
-VARYING = frozenset({"date", "x-request-id", "request-id", "cf-ray", "traceparent"})
-"""Headers that differ between any two answers."""
-
-
-@dataclass(frozen=True)
-class Presented:
-    """A way of presenting a key that is none."""
-
-    kind: str
-    headers: tuple[tuple[str, str], ...] = field(repr=False)
-
-
-def bearer(kind: str, key: str) -> Presented:
-    """A key in the usual place."""
-    return Presented(kind, (("authorization", f"Bearer {key}"),))
-
-
-def bad_keys(key: str, others: str, rng: random.Random) -> Sequence[Presented]:
-    """Keys that nobody has, from one's own and another tenant's.
-
-    Args:
-        key: a good key.
-        others: another tenant's, of which the attacker knows the public part.
-    """
-    length = secret_chars(key)
-    texts = {
-        "unknown": unknown(key, rng),
-        "another's public part": guessed(others, rng),
-        "all but the last character right": guessed(key, rng, length - 1),
-        "half right": guessed(key, rng, length // 2),
-        "cut": key[:-1],
-        "half of it": key[: len(key) // 2],
-        "lengthened": key + "A",
-        "checksum wrong": key[:-1] + ("A" if key[-1] != "A" else "B"),
-        "other case": key.swapcase(),
-        "another product's": "sk-" + unknown(key, rng)[-48:],
-        "one character": "x",
-        "empty": "",
-        "a null": "null",
-        "a quotation": "' OR '1'='1",
-        "an object": '{"$ne":null}',
-        "not ASCII": "sw_live_\xe9\xe9\xe9",
-        "long": "A" * 2000,
-        "its last character accented": key[:-1] + "\xe0",
-    }
-    presented = [bearer(kind, text) for kind, text in texts.items()]
-    odd = {
-        "scheme Basic": f"Basic {key}",
-        "scheme Token": f"Token {key}",
-        "no scheme": key,
-        "two in one header": f"Bearer {key}, Bearer {key}",
-        "two words": f"Bearer {key} {key}",
-    }
-    presented += [Presented(k, (("authorization", text),)) for k, text in odd.items()]
-    good = ("authorization", f"Bearer {key}")
-    bad = ("authorization", f"Bearer {unknown(key, rng)}")
-    presented.append(Presented("two headers, the good one first", (good, bad)))
-    presented.append(Presented("two headers, the good one last", (bad, good)))
-    return presented
+EQUAL, MORE, AGAIN = 3, 20, 3
+"""How often an unknown key is presented at first; and where another was answered otherwise, how
+often more, and how often the other again: what tells of it is there each time."""
 
 
 async def check_refusals(audit: Audit, dead: Mapping[str, str]) -> Check:
@@ -90,7 +37,20 @@ async def check_refusals(audit: Audit, dead: Mapping[str, str]) -> Check:
     good, other = (tenant.key or "" for tenant in audit.target.tenants[:2])
     presented = [bearer(kind, key) for kind, key in dead.items()]
     presented += bad_keys(good, other, audit.rng)
-    return _same(await abandonable(_present, audit, presented), dead)
+    nobodys = next(each for each in presented if each.kind == UNKNOWN)
+    answers = await abandonable(_present, audit, [nobodys] * (EQUAL - 1) + presented)
+    odd = {kind for each in answers.values() for kind, _ in each.odd}
+    again: Mapping[str, Answers] = {}
+    if odd:  # it may be so by chance, or whatever the key
+        audit.say("what else bad keys are told")
+        more = [nobodys] * MORE
+        for each in presented:
+            if each.kind in odd:
+                more += [each] * AGAIN + [nobodys] * 2
+                if each.twin is not None:
+                    more += [Presented(_twin(each.kind), each.twin)] * 2
+        again = await abandonable(_present, audit, more)
+    return _same(answers, again, dead)
 
 
 async def check_missing(audit: Audit) -> Check:
@@ -119,6 +79,33 @@ class Answers:
         usual = Counter(reply.status for _, reply in self.others).most_common(1)[0][0]
         return usual in REFUSED and status is not None and status < 500 and status not in REFUSED
 
+    def of(self, kind: str) -> Sequence[Reply]:
+        """Those to one kind."""
+        return [reply for each, reply in self.others if each == kind]
+
+    @property
+    def odd(self) -> Sequence[tuple[str, Reply]]:
+        """Those that an unknown key is not given."""
+        alike = Alike(self.of(UNKNOWN))
+        return [(kind, reply) for kind, reply in self.others if not alike.holds(reply)]
+
+    def told(self, kind: str) -> bool:
+        """Whether a kind was answered unlike an unknown key, because it is near a good one rather
+        than malformed: with another refusal, or each time, as headers may vary by themselves."""
+        replies, alike = self.of(kind), Alike(self.of(UNKNOWN))
+        unlike = [reply for reply in replies if not alike.holds(reply)]
+        twins = self.of(_twin(kind))
+        if twins and all(
+            reply.status in MALFORMED and Alike(twins).holds(reply) for reply in unlike
+        ):
+            return False
+        chosen = {reply.status for reply in unlike if is_refusal(reply)} - alike.statuses
+        return bool(chosen) or len(unlike) == len(replies)
+
+
+def _twin(kind: str) -> str:
+    return f"{kind}, of an unknown key"
+
 
 Requests = Mapping[str, tuple[str, str, bytes | None]]
 """Method, path and body, by what they are called."""
@@ -144,6 +131,8 @@ def _present(
 
     Args:
         more: further requests; those that neither a good key nor another gets are left out.
+
+    A route is left out where it answers as paths do that cannot exist.
     """
     base = urlsplit(audit.target.url).path.rstrip("/")
     body = json.dumps({"model": audit.target.model, "prompt": "Salt.", "max_tokens": 1}).encode()
@@ -163,55 +152,74 @@ def _present(
                 for each in (good, *presented)
             ]
             kinds = [each.kind for each in presented]
+            served = next(filter(is_success, others), None)
+            elsewhere = partial(wire.send, method, headers=plain, body=content)
+            if served and is_of_any_path(elsewhere, path, served):
+                continue
             if name in routes or any(each.status in SERVED for each in (first, *others)):
                 found[name] = Answers(first, list(zip(kinds, others, strict=True)))
     return found
 
 
-def fingerprint(reply: Reply) -> tuple[int | None, bytes, tuple[tuple[str, str], ...]]:
-    """All of an answer but what differs between any two."""
-    return (
-        reply.status,
-        reply.body,
-        tuple(each for each in reply.headers if each[0] not in VARYING),
-    )
+def is_refusal(reply: Reply) -> bool:
+    """Whether the request was found wanting, rather than the server, or too many of them."""
+    return reply.status is not None and 400 <= reply.status < 500 and reply.status != TOO_MANY
 
 
-def _same(answers: Mapping[str, Answers], dead: Mapping[str, str]) -> Check:
+def is_success(reply: Reply) -> bool:
+    """Whether it was let in."""
+    return reply.status is not None and reply.status < 300
+
+
+def _same(
+    answers: Mapping[str, Answers], again: Mapping[str, Answers], dead: Mapping[str, str]
+) -> Check:
     """Each route's answers are one and the same, and a refusal."""
-    rows, odd, let_in, kinds = [], set[str](), set[str](), 0
-    statuses = set[str]()
-    for route, answered in answers.items():
-        replies = answered.others
-        prints = [fingerprint(reply) for _, reply in replies]
-        usual = max(set(prints), key=prints.count)
-        statuses.add(str(usual[0]))
-        kinds = len(replies)
-        for (kind, reply), each in zip(replies, prints, strict=True):
-            refused = reply.status is not None and 400 <= reply.status < 500
-            if reply.status is not None and reply.status < 300:
-                let_in.add(kind)
-            if each != usual or not refused:
-                odd.add(kind)
+    rows, told, doubted, let_in, noise = [], set[str](), set[str](), set[str](), set[str]()
+    steady, statuses = True, set[str]()
+    for route, first in answers.items():
+        second = again.get(route, Answers(first.good, ()))
+        both = Answers(first.good, [*first.others, *second.others])
+        alike = Alike(both.of(UNKNOWN))
+        steady, noise = steady and alike.steady, noise | alike.noisy
+        statuses.add(str(first.of(UNKNOWN)[0].status))
+        let_in |= {kind for kind, reply in both.others if is_success(reply)}
+        for kind, reply in first.odd:
+            if not alike.holds(reply):
+                (told if both.told(kind) else doubted).add(kind)
                 rows.append({"route": route, "key": kind, "answer": reply.status})
+    told |= let_in
+    kinds = len({kind for each in answers.values() for kind, _ in each.others})
     said = f"{kinds} kinds of keys on {len(answers)} routes"
-    seen = f"{said} were answered {', '.join(sorted(statuses))}, with the same bytes and headers."
-    if odd:
-        seen = f"Of {said}, {len(odd)} were told apart: {', '.join(sorted(odd)[:6])}."
+    but = f", but for what equal requests differ in, too ({', '.join(sorted(noise))})"
+    seen = (
+        f"{said} were answered {', '.join(sorted(statuses))}, with the same bytes and headers"
+        f"{but if noise else ''}."
+    )
+    if told:
+        seen = f"Of {said}, {len(told)} were told apart: {', '.join(sorted(told)[:6])}."
+    elif doubted:
+        seen = (
+            f"Of {said}, {len(doubted)} were answered otherwise, but not each time, or as "
+            f"malformed whatever the key: {', '.join(sorted(doubted)[:6])}."
+        )
+    if not steady:
+        seen += " Refusals of one and the same key differ by themselves."
     if let_in:
         seen += f" {len(let_in)} were let in: {', '.join(sorted(let_in)[:6])}."
     *named, last = "Unknown", "malformed", *dead
     once = ", ".join(dead) or "none, as there was no operator to end any"
+    sure = steady and not doubted and all(each.opens for each in answers.values())
     return Check(
         "keys/refusals",
         "G7",
-        judge(bool(odd), all(answered.opens for answered in answers.values())),
+        judge(bool(told), bool(answers) and sure),
         f"{', '.join(named)} and {last} keys get one answer, byte for byte",
         seen,
-        {"kinds": kinds, "told_apart": len(odd), "let_in": len(let_in)},
+        {"kinds": kinds, "told_apart": len(told), "let_in": len(let_in)},
         f"{_opened(answers)} Keys that had been good before: {once}.",
         table=rows,
-        advice="Answer every bad key from one place, after the same steps." if odd else "",
+        advice="Answer every bad key from one place, after the same steps." if told else "",
     )
 
 
@@ -240,7 +248,10 @@ def _closed(answers: Mapping[str, Answers]) -> Check:
     return Check(
         "keys/missing",
         "G7",
-        judge(bool(served), not silent and all(each.opens for each in answers.values())),
+        judge(
+            bool(served),
+            not silent and bool(answers) and all(each.opens for each in answers.values()),
+        ),
         "Without a key nothing is served, whatever other headers hold",
         f"Answers by what was sent: {shown}; open were {', '.join(open_routes) or 'none'} of "
         f"{len(answers)} routes.",
