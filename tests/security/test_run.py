@@ -149,3 +149,12 @@ async def test_a_version_that_does_not_end_is_not_waited_for(
     monkeypatch.setattr(server_module, "TIMEOUT_S", 0.1)
     async with RawServer(OK + b"\r\n", b" ", 0.02).running() as server:
         assert await server_module.server_version(Target(server.url, TWO)) is None
+
+
+@pytest.mark.parametrize(("owner", "name"), [("vllm", "vLLM 1.2"), ("acme", "version 1.2")])
+async def test_only_who_lists_models_of_vllm_is_called_so(owner: str, name: str) -> None:
+    """Others have a route of that name, too."""
+    answer = f'{{"version": "1.2", "data": [{{"id": "m", "owned_by": "{owner}"}}]}}'.encode()
+    head = OK + f"content-length: {len(answer)}\r\nconnection: close\r\n\r\n".encode()
+    async with RawServer(head + answer).running() as server:
+        assert await server_module.server_version(Target(server.url, TWO)) == name
