@@ -1,7 +1,7 @@
 """What a server does to every request tells nothing of keys, and hides nothing either."""
 
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 from uuid import uuid4
 
@@ -14,13 +14,15 @@ from saltwall_security.check import Check, Verdict
 from saltwall_security.suite import Audit
 from saltwall_security.suites.keys.foreign import check_models, check_operators, check_requests
 from saltwall_security.suites.keys.refusals import check_missing, check_refusals
+from saltwall_security.suites.keys.timing import check_timing
 
 HELD, FAILED, INCONCLUSIVE = Verdict.HELD, Verdict.FAILED, Verdict.INCONCLUSIVE
-CHECKS = {
+CHECKS: Mapping[str, Callable[[Audit], Awaitable[Check]]] = {
     "operators-routes": check_operators,
     "missing": check_missing,
     "models": check_models,
     "foreign-requests": check_requests,
+    "timing": lambda audit: check_timing(audit, 0.1),
 }
 MALFORMED = HTMLResponse("<html>400 Bad Request</html>", 400)
 Next = Callable[[Request], Awaitable[Response]]
@@ -133,3 +135,10 @@ async def test_what_leaks_behind_it_is_found(habit: str, defect: str, name: str)
     """Noise hides no difference beside it."""
     check = await audited(habit, name, defect)
     assert check.verdict is FAILED, check.seen
+
+
+async def test_times_of_what_is_not_looked_at_are_not_compared() -> None:
+    """Where there were too many keys, a refusal takes as long whatever the key."""
+    check = await audited("refusals are limited", "timing")
+    assert check.verdict is INCONCLUSIVE
+    assert "not so many keys" in check.seen

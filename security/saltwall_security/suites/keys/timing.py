@@ -17,6 +17,7 @@ from saltwall_security.stats.power import pairs_needed, smallest_effect
 from saltwall_security.stats.separation import auc
 from saltwall_security.suite import Audit
 from saltwall_security.suites.keys.key_format import guessed, secret_chars, unknown
+from saltwall_security.suites.keys.refusals import TOO_MANY
 
 ALPHA, POWER = 0.001, 0.8
 FEWEST, MOST, WARM_UP = 60, 2000, 5
@@ -63,7 +64,7 @@ async def check_timing(audit: Audit, part: float) -> Check:
     }
     measured = await abandonable(_measure, audit, kinds, audit.left_s * part)
     if measured is None:
-        return _untold("the server did not answer")
+        return _untold("the server did not answer, or not so many keys")
     return _judged(measured)
 
 
@@ -80,7 +81,7 @@ def _measure(
 
         def took(key: str) -> float | None:
             reply = wire.send("GET", path, [("authorization", f"Bearer {key}")])
-            return reply.took_s if reply.status is not None else None
+            return None if reply.status in (None, TOO_MANY) else reply.took_s
 
         for _ in range(WARM_UP):
             took(next(iter(kinds.values()))[0]())
