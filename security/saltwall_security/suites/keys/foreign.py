@@ -69,6 +69,7 @@ async def check_models(audit: Audit) -> Check:
             told.append(model)
             served += shown[1].status == OK
     known = (await _ask(spy, mine[0])).ok if mine else False
+    sure = known and not ignored and all(map(are_steady, zip(*nothing, strict=True)))
     if ignored:
         seen = "It answers under any model's name, also that of one that does not exist."
     elif not hidden:
@@ -81,9 +82,7 @@ async def check_models(audit: Audit) -> Check:
     return Check(
         "keys/models",
         "G7",
-        judge(
-            bool(told), known and not ignored and all(map(are_steady, zip(*nothing, strict=True)))
-        ),
+        judge(bool(told), sure),
         "A model that a tenant may not use looks to it like one that does not exist",
         seen,
         {"hidden_models": len(hidden), "told": len(told), "served": served},
