@@ -27,11 +27,7 @@ def make_room(scheduler: Any) -> None:
     """Preempts what has to give way, so that every running request gets its blocks in this step."""
     waiting = scheduler.waiting
     free = scheduler.max_num_active_reqs - len(scheduler.running)
-    if (
-        scheduler.running
-        and free < len(waiting)
-        and (free <= 0 or len(waiting.upcoming(free + 1)) > free)
-    ):
+    if scheduler.running and len(waiting) and (free <= 0 or scheduler.slots_taken):
         _for_slot(scheduler, free)
     if not scheduler.running or (not waiting.urgent and _ample(scheduler)):
         return
@@ -193,8 +189,8 @@ def _for_slot(scheduler: Any, free: int) -> None:
 
     Args:
         scheduler: the scheduler.
-        free: the slots that are free, too few for all that wait: one of them is taken instead, or
-            tiny requests would have them all, ending in the step in which they are admitted.
+        free: the slots that are free, though none was at the end of the last step: one of them is
+            taken instead, or tiny requests would have them all, ending in the step after.
     """
     waiting = scheduler.waiting
     per_weight = scheduler.max_num_active_reqs / waiting.weight
@@ -211,7 +207,7 @@ def _for_slot(scheduler: Any, free: int) -> None:
     whole, fraction = spare(most)
     above = (account for account in running if spare(account)[1] > 0)
     served = max(above, key=lambda account: account.tokens, default=None)
-    heads = waiting.heads(_SLOT_LOOKS)
+    heads = waiting.heads(_SLOT_LOOKS + len(running))
     heads.sort(key=lambda head: head.saltwall_holder.account.slotted)
     for head in heads:
         account = head.saltwall_holder.account

@@ -112,6 +112,8 @@ class _Guarded(Scheduler):
         self.alarms: Counter[str] = Counter()
         self.shortfall = False
         """The last step found too few blocks for a running request, against all foresight."""
+        self.slots_taken = False
+        """At the end of the last step no slot was free."""
         self.preempted_now: set[str] = set()
         self._slot_tokens = self.max_num_scheduled_tokens // self.max_num_active_reqs
         """The least that an admission counts: tiny requests take slots if not tokens."""
@@ -154,6 +156,7 @@ class _Guarded(Scheduler):
         finally:
             self._scheduling = False
         output.saltwall_step = began, self._prefill_tokens
+        self.slots_taken = len(self.running) >= self.max_num_active_reqs
         self.erase()
         return output
 

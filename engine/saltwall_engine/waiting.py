@@ -10,7 +10,7 @@ from bisect import bisect_left, insort
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import chain, islice, zip_longest
-from typing import Any
+from typing import Any, NamedTuple
 
 from vllm.v1.core.sched.request_queue import RequestQueue, SchedulingPolicy
 from vllm.v1.request import RequestStatus
@@ -51,6 +51,21 @@ def _able(request: Any) -> bool:
     return request.status in (RequestStatus.WAITING, RequestStatus.PREEMPTED)
 
 
+class Parked(NamedTuple):
+    """What a line waits for."""
+
+    request_id: str
+    """Of the first request that was able to run."""
+    pins: int
+    """Blocks that it needs."""
+    hits: int
+    """Those of them that are idle ones found cached."""
+    stored: int
+    """`Account.stored` by then."""
+    since: int
+    """The pass."""
+
+
 class Line:
     """One tenant's waiting requests."""
 
@@ -69,8 +84,7 @@ class Line:
         self.requests: OrderedDict[str, Any] = OrderedDict()
         self.entry: _Entry | None = None
         """Where it stands among the lines that can be served: its counter then, and a number."""
-        self.parked: tuple[int, int, int, int] | None = None
-        """Pins that its head needs, hits among them, `Account.stored` by then, and the pass."""
+        self.parked: Parked | None = None
         self.urgent = False
         """Its tenant is below its reserve: blocks are being reclaimed for its head."""
         self.sits_out = 0
@@ -148,27 +162,39 @@ class TenantQueue(RequestQueue):
         looked_up = 0
         for _ in range(min(PROBES_PER_STEP, len(self._parked))):
             line, _ = self._parked.popitem(last=False)
-            pins, hits, stored, since = line.parked  # type: ignore[misc]
-            account = line.account
-            head = self._head(line)
-            ceiling = account.old_ceilings.get(head.request_id)
-            fits = self._pool.ledger.allowance(account, hits, ceiling) >= pins
-            if not (fits or stuck) and looked_up < _LOOKUPS_PER_PASS:
-                rest = min(_RECLAIM_PASSES, 1 + head.num_tokens // _TOKENS_PER_PASS)
-                again = self._pass >= since + rest and account.stored != stored
-                due = self._pass >= since + _RECLAIM_PASSES and (
-                    account.pinned < account.reserve
-                    or head.num_preemptions
-                    or pins > self._pool.ledger.limit(account)
-                )
-                if again or due:
-                    looked_up += head.num_tokens
-                    fits = True
-            if fits or stuck:
+            head = self.head(line.account)
+            back = stuck or self._may_fit(line, head)
+            if not back and looked_up < _LOOKUPS_PER_PASS and self._is_due(line, head):
+                looked_up += head.num_tokens
+                back = True
+            if back:
                 line.parked = None
                 self._list(line)
             else:
                 self._parked[line] = None
+
+    def _may_fit(self, line: Line, head: Any) -> bool:
+        """Whether there is room for a parked line's head, as far as known without a look at it."""
+        account, parked = line.account, line.parked
+        assert parked is not None  # noqa: S101  # for the type checker: it is parked
+        if parked.request_id != head.request_id:
+            return True  # another one is able to run now
+        ceiling = account.old_ceilings.get(head.request_id)
+        return self._pool.ledger.allowance(account, parked.hits, ceiling) >= parked.pins
+
+    def _is_due(self, line: Line, head: Any) -> bool:
+        """Whether a parked line's head is to be looked at whatever is free."""
+        account, parked = line.account, line.parked
+        assert parked is not None  # noqa: S101  # for the type checker: it is parked
+        passes = self._pass - parked.since
+        if account.stored != parked.stored and passes * _TOKENS_PER_PASS >= head.num_tokens:
+            return True
+        return passes >= _RECLAIM_PASSES and (
+            account.stored != parked.stored
+            or account.pinned < account.reserve
+            or head.num_preemptions > 0
+            or parked.pins > self._pool.ledger.limit(account)
+        )
 
     def put_first(self, account: Account) -> None:
         """The tenant's head comes first in this pass: something was made free for it."""
@@ -207,7 +233,8 @@ class TenantQueue(RequestQueue):
             line.urgent = True
             self.urgent[line] = None
         else:
-            line.parked = pins, hits, account.stored, self._pass
+            head = self.head(account)
+            line.parked = Parked(head.request_id, pins, hits, account.stored, self._pass)
             line.stood_by = True
             self._parked[line] = None
         self._unlist(line)
@@ -471,6 +498,8 @@ class TenantQueue(RequestQueue):
     def head(self, account: Account) -> Any:
         """The first of a tenant's waiting requests that is able to run, or else the first."""
         line = self._lines[account]
+        if self._by_priority:
+            return min(filter(_able, line.requests.values()), default=None) or self._head(line)
         able = filter(_able, islice(line.requests.values(), _HEAD_LOOKS))
         return next(able, None) or self._head(line)
 

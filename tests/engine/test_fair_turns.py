@@ -213,6 +213,48 @@ def test_a_crowd_that_has_given_up_hides_nobody(
 
 
 @ASYNC
+def test_tenants_that_have_their_slots_hide_nobody_who_has_none(
+    make_engine: MakeEngine, asynchronous: bool
+) -> None:
+    """100 of them, each with one that runs and two that wait, at lower counters."""
+    engine = make_engine(asynchronous=asynchronous, running=128)
+    learned(engine)
+    for tenant in CROWD[:100]:
+        engine.submit(tenant, prompt(20), 20000)
+    for _ in range(3):
+        engine.step()
+    keep_waiting(engine, GREEDY, 20, 20000, 128)
+    for _ in range(3):
+        engine.step()
+    for tenant in CROWD[:100] * 2:
+        engine.submit(tenant, prompt(20), 20000)
+    for _ in range(5):
+        engine.step()
+    engine.account(VICTIM).tokens += 20_000
+    name = engine.submit(VICTIM, prompt(300), 1)
+    assert steps(engine, lambda: name in engine.finished, 100) <= 4
+
+
+@ASYNC
+def test_a_parked_request_does_not_hide_the_one_before_it(
+    make_engine: MakeEngine, asynchronous: bool
+) -> None:
+    """Its grammar is compiled by now, and its blocks are there."""
+    engine = make_engine(asynchronous=asynchronous, blocks=1000)
+    learned(engine)
+    engine.submit(GREEDY, prompt(13000), 2000)
+    for _ in range(60):
+        engine.step()
+    name = submit_structured(engine, VICTIM, 100, None)
+    request = engine.live[name]
+    engine.submit(VICTIM, prompt(12000), 1)
+    for _ in range(5):
+        engine.step()
+    request.structured_output_request._grammar.set_result(Grammar())
+    assert steps(engine, lambda: name in engine.finished, 100) <= 4
+
+
+@ASYNC
 def test_a_slot_given_out_of_turn_lifts_nobody_else(
     make_engine: MakeEngine, asynchronous: bool
 ) -> None:
