@@ -348,9 +348,15 @@ def test_a_baseline_that_does_not_answer_loses_nothing(
 
 @pytest.mark.parametrize("ends", ["SIGINT", "SIGTERM", "a fault"])
 def test_what_ends_the_baseline_loses_nothing(
-    saltwall: CommandLine, leaky: WordCache, monkeypatch: pytest.MonkeyPatch, ends: str
+    request: pytest.FixtureRequest,
+    saltwall: CommandLine,
+    leaky: WordCache,
+    monkeypatch: pytest.MonkeyPatch,
+    ends: str,
 ) -> None:
     """The report of the target is written by then, and decides."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in the background
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
     reached: list[str] = []
     report = Path("saltwall-audit/report.json")
 

@@ -130,9 +130,9 @@ class QuotaModel:
         """One reference less to each; the cached ones without any are the most recently used."""
         touched = {}
         for name in names:
-            touched[self.owner[name]] = None
             self.refs[name] -= 1
             if not self.refs[name]:
+                touched[self.owner[name]] = None
                 if name in self.cached:
                     self.idle.append(name)
                 else:
