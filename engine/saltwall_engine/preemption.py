@@ -27,7 +27,7 @@ def make_room(scheduler: Any) -> None:
     """Preempts what has to give way, so that every running request gets its blocks in this step."""
     waiting = scheduler.waiting
     free = scheduler.max_num_active_reqs - len(scheduler.running)
-    if scheduler.running and len(waiting) and (free <= 0 or scheduler.slots_taken):
+    if len(waiting) and (free <= 0 or scheduler.slots_taken):
         _for_slot(scheduler, free)
     if not scheduler.running or (not waiting.urgent and _ample(scheduler)):
         return
@@ -203,25 +203,29 @@ def _for_slot(scheduler: Any, free: int) -> None:
         share, slots = per_weight * account.weight, len(running[account])
         return slots - max(1, int(share)), slots - share
 
-    most = max(running, key=spare)
-    whole, fraction = spare(most)
+    most = max(running, key=spare, default=None)
+    whole, fraction = (0, 0.0) if most is None else spare(most)
     above = (account for account in running if spare(account)[1] > 0)
     served = max(above, key=lambda account: account.tokens, default=None)
-    heads = waiting.heads(_SLOT_LOOKS + len(running))
+
+    def lacks(account: Account) -> float:
+        return per_weight * account.weight - account.running
+
+    def entitled(account: Account) -> bool:
+        return lacks(account) >= 1 or not (account.running or free > 0)
+
+    heads = waiting.heads(_SLOT_LOOKS, len(running), entitled)
     heads.sort(key=lambda head: head.saltwall_holder.account.slotted)
     for head in heads:
         account = head.saltwall_holder.account
-        lacks = per_weight * account.weight - account.running
-        if lacks < 1 and (account.running or free > 0):
-            continue
         victim = most
-        if free <= 0 and whole < 1 and (lacks < 1 or fraction <= 0):
+        if free <= 0 and whole < 1 and (lacks(account) < 1 or fraction <= 0):
             if served is None or served.tokens - account.tokens < _TURN_TOKENS / served.weight:
                 continue
             victim = served
         if not scheduler.admissible(head):
             continue
-        if free <= 0:
+        if free <= 0 and victim is not None:
             _preempt(scheduler, _newest(scheduler, running[victim]), account)
         account.slotted = scheduler.current_step
         waiting.put_first(account)

@@ -56,6 +56,8 @@ class Parked(NamedTuple):
 
     request_id: str
     """Of the first request that was able to run."""
+    tokens: int
+    """Of its prompt and output so far."""
     pins: int
     """Blocks that it needs."""
     hits: int
@@ -165,7 +167,7 @@ class TenantQueue(RequestQueue):
             head = self.head(line.account)
             back = stuck or self._may_fit(line, head)
             if not back and looked_up < _LOOKUPS_PER_PASS and self._is_due(line, head):
-                looked_up += head.num_tokens
+                looked_up += line.parked.tokens if line.parked else 0
                 back = True
             if back:
                 line.parked = None
@@ -177,8 +179,8 @@ class TenantQueue(RequestQueue):
         """Whether there is room for a parked line's head, as far as known without a look at it."""
         account, parked = line.account, line.parked
         assert parked is not None  # noqa: S101  # for the type checker: it is parked
-        if parked.request_id != head.request_id:
-            return True  # another one is able to run now
+        if parked.request_id != head.request_id and _able(head):
+            return True  # one that could not run when it was parked
         ceiling = account.old_ceilings.get(head.request_id)
         return self._pool.ledger.allowance(account, parked.hits, ceiling) >= parked.pins
 
@@ -187,7 +189,7 @@ class TenantQueue(RequestQueue):
         account, parked = line.account, line.parked
         assert parked is not None  # noqa: S101  # for the type checker: it is parked
         passes = self._pass - parked.since
-        if account.stored != parked.stored and passes * _TOKENS_PER_PASS >= head.num_tokens:
+        if account.stored != parked.stored and passes * _TOKENS_PER_PASS >= parked.tokens:
             return True
         return passes >= _RECLAIM_PASSES and (
             account.stored != parked.stored
@@ -234,7 +236,9 @@ class TenantQueue(RequestQueue):
             self.urgent[line] = None
         else:
             head = self.head(account)
-            line.parked = Parked(head.request_id, pins, hits, account.stored, self._pass)
+            line.parked = Parked(
+                head.request_id, head.num_tokens, pins, hits, account.stored, self._pass
+            )
             line.stood_by = True
             self._parked[line] = None
         self._unlist(line)
@@ -314,9 +318,13 @@ class TenantQueue(RequestQueue):
         """How many tenants have unfinished requests."""
         return len(self._live)
 
-    def heads(self, most: int) -> list[Any]:
-        """The heads of at most the `most` lines that come next."""
-        return [self.head(line.account) for line in self._upcoming(most)]
+    def heads(self, most: int, beside: int, wanted: Callable[[Account], bool]) -> list[Any]:
+        """The heads of at most the `most` wanted lines that come next.
+
+        Args:
+            beside: how many others there may be before them.
+        """
+        return [self.head(line.account) for line in self._upcoming(most, beside, wanted)]
 
     def upcoming(self, most: int) -> list[Any]:
         """The `most` requests that come next: each line's first one, then their second ones."""
@@ -324,11 +332,17 @@ class TenantQueue(RequestQueue):
         able = (r for level in levels for r in level if r is not None and _able(r))
         return list(islice(able, most))
 
-    def _upcoming(self, most: int) -> list[Line]:
+    def _upcoming(
+        self, most: int, beside: int = 0, wanted: Callable[[Account], bool] = lambda _: True
+    ) -> list[Line]:
         """Of the next lines, a bounded number, those whose head is able to run."""
         urgent = sorted(islice(self.urgent, URGENT_PER_STEP), key=lambda x: x.account.tokens)
-        lines = islice(chain(urgent, self._in_order()), 4 * most)
-        able = (x for x in lines if x.sits_out != self._pass and self._competes(x))
+        lines = islice(chain(urgent, self._in_order()), 4 * most + beside)
+        able = (
+            line
+            for line in lines
+            if wanted(line.account) and line.sits_out != self._pass and self._competes(line)
+        )
         return list(islice(able, most))
 
     # Counters: neither credit nor debt comes of times in which a tenant did not compete.

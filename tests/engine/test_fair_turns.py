@@ -189,6 +189,51 @@ def test_tiny_requests_do_not_take_every_slot_that_another_is_entitled_to(
     assert taken <= 6
 
 
+def test_requests_that_end_in_their_step_do_not_take_all_slots(make_engine: MakeEngine) -> None:
+    """Nothing runs when the next step begins, in which they would have them all again."""
+    engine = make_engine(running=16)
+    engine.fixed_ms, engine.token_ms = 5.0, 0.005
+    for tenant in (THIRD, VICTIM):
+        engine.submit(tenant, prompt(16), 1)
+    steps(engine, engine.idle)
+    keep_waiting(engine, THIRD, 16, 1, 50)
+    engine.step()
+    engine.account(VICTIM).tokens = engine.account(THIRD).tokens + 20_000
+    name = engine.submit(VICTIM, prompt(100), 1)
+    taken = 0
+    while name not in engine.finished and taken < 20:
+        keep_waiting(engine, THIRD, 16, 1, 50)
+        engine.step()
+        taken += 1
+    assert taken <= 3
+
+
+def test_a_parked_line_is_looked_up_seldom_whatever_waits_before_its_head(
+    make_engine: MakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Eight requests whose grammars are compiled: more of a line are not looked at for its head."""
+    engine = make_engine(blocks=3000)
+    engine.scheduler.set_quota(GREEDY, Quota(0, 1300))
+    text = prompt(16_000)
+    engine.submit(GREEDY, text, 1)
+    steps(engine, engine.idle)
+    engine.submit(GREEDY, prompt(4000), 500)
+    engine.submit(VICTIM, prompt(50), 500)
+    for _ in range(25):
+        engine.step()
+    for _ in range(8):
+        submit_structured(engine, GREEDY, 16, None)
+    engine.submit(GREEDY, [*text, *prompt(3000)], 1)
+    looks: list[Any] = []
+    predict = engine.scheduler.predict
+    monkeypatch.setattr(
+        engine.scheduler, "predict", lambda request: looks.append(request) or predict(request)
+    )
+    for _ in range(40):
+        engine.step()
+    assert 0 < len(looks) <= 8
+
+
 @ASYNC
 def test_a_crowd_that_has_given_up_hides_nobody(
     make_engine: MakeEngine, asynchronous: bool
