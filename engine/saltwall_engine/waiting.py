@@ -372,8 +372,8 @@ class TenantQueue(RequestQueue):
             line.stood_by = False
             account.tokens = max(account.tokens, self._floor(account))
         account.tokens = max(account.tokens, self._admitted)
-        if self._in_turn:
-            self._admitted = account.tokens
+        if self._in_turn:  # the lowest one's part of a step may be of several requests
+            self._admitted = max(self._admitted, min(account.tokens, self._floor(account)))
 
     def _floor(self, but: Account | None = None) -> float:
         """The least counter of the tenants that compete; where none does, the highest of all.

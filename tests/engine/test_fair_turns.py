@@ -189,6 +189,25 @@ def test_tiny_requests_do_not_take_every_slot_that_another_is_entitled_to(
     assert taken <= 6
 
 
+@ASYNC
+@pytest.mark.parametrize("token_ms", [0.2, 0.005], ids=["slow", "fast"])
+def test_tokens_go_by_weight_where_both_always_wait(
+    make_engine: MakeEngine, asynchronous: bool, token_ms: float
+) -> None:
+    """Although a step's tokens go to several requests of the one whose turn it is."""
+    engine = make_engine(asynchronous=asynchronous, running=64, step_tokens=512)
+    engine.fixed_ms, engine.token_ms = token_ms * 100, token_ms
+    engine.scheduler.set_quota(VICTIM, Quota(weight=4.0))
+    served = dict.fromkeys((GREEDY, VICTIM), 0)
+    for step in range(120):
+        for tenant in served:
+            keep_waiting(engine, tenant, 132, 1, 20)
+        owners = {name: request.saltwall_holder.account for name, request in engine.live.items()}
+        for name, tokens in engine.step().num_scheduled_tokens.items():
+            served[owners[name].tenant] += tokens if step >= 30 and name in owners else 0
+    assert 3 <= served[VICTIM] / served[GREEDY] <= 5
+
+
 def test_requests_that_end_in_their_step_do_not_take_all_slots(make_engine: MakeEngine) -> None:
     """Nothing runs when the next step begins, in which they would have them all again."""
     engine = make_engine(running=16)
