@@ -6,7 +6,12 @@ from typing import Final
 
 from saltwall_security.bench.attacks.accounting import accounting
 from saltwall_security.bench.attacks.admission import generation, revocation, ticket
-from saltwall_security.bench.attacks.fairness import head_of_line, long_steps, starvation
+from saltwall_security.bench.attacks.fairness import (
+    head_of_line,
+    long_steps,
+    starvation,
+    weights,
+)
 from saltwall_security.bench.attacks.identity import label, ownership, salt
 from saltwall_security.bench.attacks.reserves import ceiling, flood, own_idle, preemption
 from saltwall_security.bench.attacks.strictness import strict
@@ -72,6 +77,12 @@ CATALOGUE: Final[Mapping[str, Entry]] = {
         "G6",
         "A tenant within its reserve is served in a few steps, whatever of others' waits or runs",
         _TURNS,
+    ),
+    "weights": Entry(
+        weights,
+        "G6",
+        "Tenants that compete for a step's tokens are served by their weights",
+        "Count what each tenant is served, over its weight, and serve the lowest count next.",
     ),
     "steps": Entry(
         long_steps,

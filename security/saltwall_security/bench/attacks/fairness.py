@@ -1,9 +1,10 @@
 """Attacks on a tenant's turn: others fill the queue, the slots or the pool before it comes."""
 
 import random
+from collections import Counter
 from collections.abc import Callable
 from statistics import median
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from saltwall_security.bench.bench import Bench
 from saltwall_security.bench.clock import FAST_TOKEN_S
@@ -16,9 +17,12 @@ BLOCKED_STEPS = 3
 """Steps that a request may wait for which there is everything that it needs."""
 PATIENCE = 6
 """Steps that a request within its tenant's reserve may wait, while room is reclaimed for it."""
+HEAVY = 4.0
+"""The weight of one tenant, of which another one's is 1."""
 SLOWER = 12.0
 """How many times longer a step may take while others' prompts are computed than without them."""
 _MOST = 60
+_WARM = 20
 
 
 def head_of_line(bench: Bench, rng: random.Random, asynchronous: bool) -> Sighting:
@@ -101,6 +105,47 @@ def starvation(bench: Bench, rng: random.Random, asynchronous: bool) -> Sighting
         + ", ".join(f"{wait.steps} steps with the {what} full" for what, wait in waits.items()),
         {f"longest_wait_{what}_steps": wait.steps for what, wait in waits.items()},
         control=None if all(wait.staged for wait in waits.values()) else False,
+    )
+
+
+def weights(bench: Bench, rng: random.Random, asynchronous: bool) -> Sighting:
+    """Two tenants always have prompts waiting, and tokens alone are short: who is served more?"""
+    prompts = Prompts(rng)
+    engine = bench.engine(
+        blocks=600,
+        slots=64,
+        step_tokens=512,
+        asynchronous=asynchronous,
+        quotas={"heavy": Quota(weight=HEAVY)},
+    )
+    waiting: dict[str, list[Job]] = {"light": [], "heavy": []}
+    served = Counter[str]()
+
+    def watch(scheduled: Any) -> None:
+        for name, tokens in scheduled.num_scheduled_tokens.items():
+            served[engine.jobs[name].tenant] += tokens
+
+    engine.watchers.append(watch)
+    staged = True
+    for step in range(_WARM + 100):
+        if step == _WARM:
+            served.clear()
+        for tenant, jobs in waiting.items():
+            jobs[:] = [job for job in jobs if job.first is None]
+            while len(jobs) < 20:
+                job = engine.submit(tenant, prompts.fresh(8))
+                if isinstance(job, Refused):
+                    return Sighting(False, "was refused", control=False)
+                jobs.append(job)
+        engine.step()
+        staged = staged and all(any(job.first is None for job in x) for x in waiting.values())
+    ratio = served["heavy"] / max(1, served["light"])
+    return Sighting(
+        ratio < HEAVY / 2,
+        f"had a tenant of weight {HEAVY:.0f} served {ratio:.1f} times the tokens of one of weight "
+        "1, while both had prompts waiting",
+        {"served_heavy_tokens": served["heavy"], "served_light_tokens": served["light"]},
+        control=None if staged else False,
     )
 
 
