@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from timed_engine import TENANTS, TimedEngine, prompt, steps
+from timed_engine import TENANTS, TimedEngine, count_looks, prompt, steps
 from vllm.v1.request import RequestStatus
 
 from saltwall_engine.ledger import Quota
@@ -160,14 +160,7 @@ def test_long_cached_prompts_that_wait_are_looked_up_seldom(
     engine.account(GREEDY).tokens += 1e9
     for number in range(64):
         engine.submit(GREEDY, [*text[:-1], number], 1)
-    looked_up: list[int] = []
-    find = engine.scheduler.kv_cache_manager.get_computed_blocks
-
-    def counted(request: Any, *args: Any, **kwargs: Any) -> Any:
-        looked_up[-1] += request.num_tokens
-        return find(request, *args, **kwargs)
-
-    monkeypatch.setattr(engine.scheduler.kv_cache_manager, "get_computed_blocks", counted)
+    looked_up = count_looks(engine, monkeypatch)
     for _ in range(20):
         while engine.account(VICTIM).waiting < 8:
             engine.submit(VICTIM, prompt(3000), 1)

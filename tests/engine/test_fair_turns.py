@@ -12,7 +12,7 @@ from uuid import UUID
 
 import pytest
 from bare_core import grant
-from timed_engine import TENANTS, TimedEngine, prompt, steps
+from timed_engine import TENANTS, TimedEngine, count_looks, prompt, steps
 from vllm.sampling_params import StructuredOutputsParams
 
 from saltwall_engine.ledger import Quota
@@ -230,7 +230,7 @@ def test_requests_that_end_in_their_step_do_not_take_all_slots(make_engine: Make
 def test_a_parked_line_is_looked_up_seldom_whatever_waits_before_its_head(
     make_engine: MakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Eight requests whose grammars are compiled: more of a line are not looked at for its head."""
+    """Eight whose grammars are not compiled yet: more of a line are not looked at for its head."""
     engine = make_engine(blocks=3000)
     engine.scheduler.set_quota(GREEDY, Quota(0, 1300))
     text = prompt(16_000)
@@ -357,14 +357,7 @@ def test_parked_heads_with_long_cached_prompts_are_looked_up_seldom(
         for number in range(12):
             engine.submit(tenant, prompt(100 + number), 900)
         engine.submit(tenant, [*text[:-300], *prompt(900)], 1)
-    looked_up: list[int] = []
-    find = engine.scheduler.kv_cache_manager.get_computed_blocks
-
-    def counted(request: Any, *args: Any, **kwargs: Any) -> Any:
-        looked_up[-1] += request.num_tokens
-        return find(request, *args, **kwargs)
-
-    monkeypatch.setattr(engine.scheduler.kv_cache_manager, "get_computed_blocks", counted)
+    looked_up = count_looks(engine, monkeypatch)
     for _ in range(64):
         keep_waiting(engine, VICTIM, 1000, 1, 2)
         looked_up.append(0)

@@ -5,6 +5,7 @@ from itertools import count
 from typing import Any
 from uuid import UUID
 
+import pytest
 from fake_engine import FakeEngine
 
 TENANTS = [UUID(int=number + 1) for number in range(20)]
@@ -42,3 +43,16 @@ def steps(engine: TimedEngine, done: Callable[[], bool], most: int = 600) -> int
         engine.step()
     engine.scheduler.check_integrity()
     return most
+
+
+def count_looks(engine: TimedEngine, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Tokens whose cached prefix is looked up from now on, in the last entry; add one a step."""
+    looked_up: list[int] = []
+    find = engine.scheduler.kv_cache_manager.get_computed_blocks
+
+    def counted(request: Any, *args: Any, **kwargs: Any) -> Any:
+        looked_up[-1] += request.num_tokens
+        return find(request, *args, **kwargs)
+
+    monkeypatch.setattr(engine.scheduler.kv_cache_manager, "get_computed_blocks", counted)
+    return looked_up
