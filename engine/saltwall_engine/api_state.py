@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import vllm
+from vllm.v1.engine.exceptions import EngineDeadError
 
 from saltwall_engine import usage
 from saltwall_engine.capacity import Group, blocks_for
@@ -26,6 +27,8 @@ from saltwall_tenants.wire import (
     WireError,
 )
 
+ALIVE_S = 0.5
+"""How often a call into the engine core looks whether that is still alive (seconds)."""
 USAGE_PER_CALL = 250
 """Tenants whose usage is read in one call into the engine core, which takes well under 1 ms."""
 
@@ -209,4 +212,17 @@ class ApiState:
             return self._metrics.render(await self.usage())
 
     async def _call(self, name: str, *args: Any) -> Any:
-        return await self._core.call_utility_async(name, *args)
+        """One call into the engine core.
+
+        Raises:
+            EngineDeadError: the core has died. vLLM would let the caller wait for ever, and this
+                server, which ends when all its requests have, with it.
+        """
+        call = asyncio.ensure_future(self._core.call_utility_async(name, *args))
+        try:
+            while not (await asyncio.wait([call], timeout=ALIVE_S))[0]:
+                if self._core.resources.engine_dead:
+                    raise EngineDeadError
+            return call.result()
+        finally:
+            call.cancel()

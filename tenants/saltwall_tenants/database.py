@@ -1,5 +1,7 @@
 """The database: SQLite in a file, or PostgreSQL; transactions that write, snapshots that read."""
 
+import sqlite3
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.util import find_spec
@@ -15,6 +17,7 @@ from saltwall_tenants.errors import Invalid
 
 CONNECT_TIMEOUT_S = 10
 LOCK_TIMEOUT_MS = 10_000
+WAL_POLL_S = 0.005
 
 
 class Database:
@@ -104,12 +107,25 @@ def _prepare_sqlite(connection: Any, _record: object) -> None:
     cursor = connection.cursor()
     for setting in (
         f"busy_timeout = {LOCK_TIMEOUT_MS}",
-        "journal_mode = WAL",
         "foreign_keys = ON",
         "secure_delete = ON",  # a destroyed secret is overwritten in the file
     ):
         cursor.execute(f"PRAGMA {setting}")
+    _use_wal(cursor)
     cursor.close()
+
+
+def _use_wal(cursor: Any) -> None:
+    """Changes a new file's journal, for which SQLite itself does not wait while it is locked."""
+    until = time.monotonic() + LOCK_TIMEOUT_MS / 1000
+    while True:
+        try:
+            cursor.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+                raise
+        time.sleep(WAL_POLL_S)  # between tries, while another changes the same new file
 
 
 def _begin_sqlite(connection: Connection) -> None:

@@ -70,11 +70,33 @@ def test_kill_the_engine(stack: Stack) -> None:
 
 
 def test_kill_the_engine_core_alone(stack: Stack) -> None:
-    """When only vLLM's inner process dies the whole engine restarts and is given its policy."""
+    """When only vLLM's inner process dies the whole engine restarts and is given its policy.
+
+    Whoever asks it something just then gets no answer any more, and is no reason to stay.
+    """
     server = psutil.Process(stack.pid("engine"))
     (core,) = [p for p in server.children(recursive=True) if "EngineCore" in " ".join(p.cmdline())]
+    asked: Counter[int | None] = Counter()
+
+    def ask_usage() -> None:
+        try:
+            while server.is_running():
+                with httpx.Client(timeout=START_S, trust_env=False) as client:
+                    secret = {"authorization": f"Bearer {stack.secret}"}
+                    url = stack.ready["engine_url"] + "/saltwall/v1/usage"
+                    asked[client.get(url, headers=secret).status_code] += 1
+        except httpx.HTTPError:
+            asked[None] += 1
+
+    askers = [threading.Thread(target=ask_usage) for _ in range(6)]
+    for asker in askers:
+        asker.start()
+    eventually(lambda: asked[200] > len(askers), 60)
     core.kill()
     eventually(lambda: not stack.is_ready(), 60)
+    for asker in askers:
+        asker.join()
+    assert asked[200] < asked.total()
     eventually(stack.is_ready, START_S)
     assert ask(stack).status_code == 200
 

@@ -1,11 +1,13 @@
 """Transactions commit or vanish; snapshots are consistent and read only; errors keep secrets."""
 
+import sqlite3
+import threading
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from sqlalchemy import insert, select, update
+from sqlalchemy import insert, select, text, update
 from sqlalchemy.exc import DBAPIError, StatementError
 
 from saltwall_tenants import tenants
@@ -139,6 +141,21 @@ def test_password_is_not_shown() -> None:
     """Neither the database nor its engine shows the password of its URL."""
     database = Database("postgresql://saltwall:canary@localhost/saltwall")
     assert "canary" not in repr(database) + repr(vars(database))
+
+
+async def test_a_new_file_may_be_locked_for_a_moment(tmp_path: Path) -> None:
+    """By whoever opens it first at the same time, and writes before its journal is changed."""
+    path = tmp_path / "new.db"
+    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN IMMEDIATE")
+    release = threading.Timer(0.3, other.rollback)
+    release.start()
+    database = Database(f"sqlite:///{path}")
+    async with database.snapshot() as snapshot:
+        assert (await snapshot.execute(text("PRAGMA journal_mode"))).scalar() == "wal"
+    release.join()
+    await database.dispose()
+    other.close()
 
 
 def test_sqlite_path() -> None:
