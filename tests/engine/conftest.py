@@ -1,14 +1,16 @@
 """vLLM's own Scheduler, pool and Request without a model: a config folder, and no weights."""
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 from bare_config import engine_config, set_environment, write_keys, write_model
 from bare_core import Core
+from timed_engine import TENANTS, MakeEngine, TimedEngine
 
 from saltwall_tenants.wire import EngineKeys
 
@@ -57,5 +59,16 @@ def make_core(make_config: Callable[..., Any]) -> Callable[..., Core]:
 
     def make(scheduler_class: Any = None, **options: Any) -> Core:
         return Core(make_config(**options), scheduler_class)
+
+    return make
+
+
+@pytest.fixture
+def make_engine(make_config: Callable[..., Any]) -> MakeEngine:
+    """Builds an engine without a model for long prompts, of plenty unless told otherwise."""
+
+    def make(tenants: Sequence[UUID] = TENANTS, **options: Any) -> TimedEngine:
+        plenty = {"blocks": 16000, "running": 32, "step_tokens": 2048, "model_len": 65536}
+        return TimedEngine(make_config(**{**plenty, **options}), tenants)
 
     return make

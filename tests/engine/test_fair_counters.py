@@ -4,28 +4,13 @@ Each test has a tenant that games the counters, or the tokens and slots that a s
 counts the steps that another one's small request takes.
 """
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
-from timed_engine import STEP_TOKENS, TENANTS, TimedEngine, prompt, steps
+from timed_engine import STEP_TOKENS, TENANTS, MakeEngine, TimedEngine, prompt, steps
 
 from saltwall_engine.ledger import Quota
 
-MakeConfig = Callable[..., Any]
 ASYNC = pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
 GREEDY, VICTIM, *HELPERS = TENANTS
-
-
-@pytest.fixture
-def make_engine(make_config: MakeConfig) -> Callable[..., TimedEngine]:
-    """Builds an engine without a model, of plenty unless told otherwise."""
-
-    def make(**options: Any) -> TimedEngine:
-        plenty = {"blocks": 4000, "running": 32, "step_tokens": 2048, "model_len": 16384}
-        return TimedEngine(make_config(**{**plenty, **options}), TENANTS)
-
-    return make
 
 
 def flood(engine: TimedEngine) -> None:
@@ -49,7 +34,7 @@ def flooded(engine: TimedEngine, tokens: int = 300) -> int:
 
 @ASYNC
 def test_what_is_decoded_while_nobody_waits_is_no_debt(
-    make_engine: Callable[..., TimedEngine], asynchronous: bool
+    make_engine: MakeEngine, asynchronous: bool
 ) -> None:
     """The victim has had the engine for itself for long; then another one floods it."""
     engine = make_engine(asynchronous=asynchronous, running=64)
@@ -64,7 +49,7 @@ def test_what_is_decoded_while_nobody_waits_is_no_debt(
 
 @ASYNC
 def test_a_head_that_waits_for_its_own_ceiling_saves_up_no_credit(
-    make_engine: Callable[..., TimedEngine], asynchronous: bool
+    make_engine: MakeEngine, asynchronous: bool
 ) -> None:
     """A line that is never empty, behind one cheap generation, while the victim works."""
     engine = make_engine(asynchronous=asynchronous)
@@ -84,7 +69,7 @@ def test_a_head_that_waits_for_its_own_ceiling_saves_up_no_credit(
 
 @ASYNC
 def test_a_head_that_waits_for_its_grammar_keeps_no_tokens(
-    make_engine: Callable[..., TimedEngine], asynchronous: bool
+    make_engine: MakeEngine, asynchronous: bool
 ) -> None:
     """Nor a slot: whoever waits for a compiler takes nothing from others meanwhile."""
     from vllm.v1.request import RequestStatus
@@ -103,7 +88,7 @@ def test_a_head_that_waits_for_its_grammar_keeps_no_tokens(
 
 @ASYNC
 def test_a_head_that_does_not_fit_keeps_no_tokens(
-    make_engine: Callable[..., TimedEngine], asynchronous: bool
+    make_engine: MakeEngine, asynchronous: bool
 ) -> None:
     """Sent again each step, it would hold up the victim's prompt for ever."""
     engine = make_engine(asynchronous=asynchronous, running=16)
@@ -123,7 +108,7 @@ def test_a_head_that_does_not_fit_keeps_no_tokens(
 
 @ASYNC
 def test_many_small_requests_get_as_much_as_few_large_ones(
-    make_engine: Callable[..., TimedEngine], asynchronous: bool
+    make_engine: MakeEngine, asynchronous: bool
 ) -> None:
     """Counters of two tenants that always have work differ by a step and a request."""
     engine = make_engine(asynchronous=asynchronous, blocks=8000)
@@ -140,7 +125,7 @@ def test_many_small_requests_get_as_much_as_few_large_ones(
 
 @ASYNC
 def test_as_many_light_tenants_as_slots_do_not_shut_out_a_heavy_one(
-    make_engine: Callable[..., TimedEngine], asynchronous: bool
+    make_engine: MakeEngine, asynchronous: bool
 ) -> None:
     """Each has one long generation; the victim's weight is worth nearly all slots."""
     engine = make_engine(asynchronous=asynchronous, running=16)
@@ -152,7 +137,7 @@ def test_as_many_light_tenants_as_slots_do_not_shut_out_a_heavy_one(
     assert steps(engine, lambda: victim in engine.finished) <= 4
 
 
-def test_more_tenants_than_slots_take_turns(make_engine: Callable[..., TimedEngine]) -> None:
+def test_more_tenants_than_slots_take_turns(make_engine: MakeEngine) -> None:
     """Nobody has a whole slot by right: a generation gives way once it has had its turn."""
     engine = make_engine(running=16)
     for helper in HELPERS[:16]:
@@ -165,7 +150,7 @@ def test_more_tenants_than_slots_take_turns(make_engine: Callable[..., TimedEngi
 
 
 def test_heads_that_have_their_slots_do_not_hide_one_that_has_none(
-    make_engine: Callable[..., TimedEngine],
+    make_engine: MakeEngine,
 ) -> None:
     """Eight tenants at their share, with lower counters, wait before the victim."""
     engine = make_engine(blocks=8000)
@@ -187,7 +172,7 @@ def test_heads_that_have_their_slots_do_not_hide_one_that_has_none(
 
 
 def test_a_preempted_request_that_quotas_outgrew_fails_though_others_run(
-    make_engine: Callable[..., TimedEngine], monkeypatch: pytest.MonkeyPatch
+    make_engine: MakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After its minute, and its tenant's next request is served."""
     from saltwall_engine import scheduler
@@ -214,7 +199,7 @@ def test_a_preempted_request_that_quotas_outgrew_fails_though_others_run(
 
 
 def test_what_was_admitted_under_a_higher_ceiling_is_resumed_under_it(
-    make_engine: Callable[..., TimedEngine],
+    make_engine: MakeEngine,
 ) -> None:
     """Preempted once, and its tenant's ceiling lowered: it comes back when there is room."""
     engine = make_engine(blocks=101, running=8, step_tokens=512, model_len=2048)

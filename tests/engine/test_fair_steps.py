@@ -4,30 +4,16 @@ Each test has a tenant that keeps prompts, decodes or dead requests in the way, 
 that another one's small request takes, or what its running requests miss.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-from timed_engine import TENANTS, TimedEngine, count_looks, prompt, steps
+from timed_engine import TENANTS, MakeEngine, TimedEngine, count_looks, prompt, steps
 from vllm.v1.request import RequestStatus
 
 from saltwall_engine.ledger import Quota
 
-MakeConfig = Callable[..., Any]
-MakeEngine = Callable[..., TimedEngine]
 ASYNC = pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
 GREEDY, VICTIM, THIRD, FOURTH, *HELPERS = TENANTS
-
-
-@pytest.fixture
-def make_engine(make_config: MakeConfig) -> MakeEngine:
-    """Builds an engine without a model for long prompts, of plenty unless told otherwise."""
-
-    def make(**options: Any) -> TimedEngine:
-        plenty = {"blocks": 16000, "running": 32, "step_tokens": 2048, "model_len": 65536}
-        return TimedEngine(make_config(**{**plenty, **options}), TENANTS)
-
-    return make
 
 
 def learned(engine: TimedEngine) -> None:

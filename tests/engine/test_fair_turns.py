@@ -4,7 +4,6 @@ Each test lets other tenants do what could hide one from the scheduler, or put i
 it should go before, and counts the steps that its small request takes.
 """
 
-from collections.abc import Callable
 from concurrent.futures import Future
 from statistics import median
 from typing import Any
@@ -12,27 +11,14 @@ from uuid import UUID
 
 import pytest
 from bare_core import grant
-from timed_engine import TENANTS, TimedEngine, count_looks, prompt, steps
+from timed_engine import TENANTS, MakeEngine, TimedEngine, count_looks, prompt, steps
 from vllm.sampling_params import StructuredOutputsParams
 
 from saltwall_engine.ledger import Quota
 
-MakeConfig = Callable[..., Any]
-MakeEngine = Callable[..., TimedEngine]
 ASYNC = pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
 GREEDY, VICTIM, THIRD, FOURTH, *HELPERS = TENANTS
 CROWD = [UUID(int=1000 + number) for number in range(300)]
-
-
-@pytest.fixture
-def make_engine(make_config: MakeConfig) -> MakeEngine:
-    """Builds an engine without a model for long prompts, of plenty unless told otherwise."""
-
-    def make(**options: Any) -> TimedEngine:
-        plenty = {"blocks": 16000, "running": 32, "step_tokens": 2048, "model_len": 65536}
-        return TimedEngine(make_config(**{**plenty, **options}), TENANTS + CROWD)
-
-    return make
 
 
 class Grammar:
@@ -258,7 +244,7 @@ def test_a_crowd_that_has_given_up_hides_nobody(
     make_engine: MakeEngine, asynchronous: bool
 ) -> None:
     """300 tenants sent one request each, and hung up."""
-    engine = make_engine(asynchronous=asynchronous)
+    engine = make_engine(TENANTS + CROWD, asynchronous=asynchronous)
     engine.submit(THIRD, prompt(20), 7000)
     engine.step()
     keep_waiting(engine, GREEDY, 20, 7000, 60)
@@ -281,7 +267,7 @@ def test_tenants_that_have_their_slots_hide_nobody_who_has_none(
     make_engine: MakeEngine, asynchronous: bool
 ) -> None:
     """100 of them, each with one that runs and two that wait, at lower counters."""
-    engine = make_engine(asynchronous=asynchronous, running=128)
+    engine = make_engine(TENANTS + CROWD, asynchronous=asynchronous, running=128)
     learned(engine)
     for tenant in CROWD[:100]:
         engine.submit(tenant, prompt(20), 20000)

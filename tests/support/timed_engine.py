@@ -29,6 +29,9 @@ class TimedEngine(FakeEngine):
         super()._update(scheduled, sampled)
 
 
+MakeEngine = Callable[..., TimedEngine]
+
+
 def prompt(tokens: int) -> list[int]:
     """One that nobody has sent."""
     number = next(_numbers)
