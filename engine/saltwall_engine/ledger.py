@@ -12,6 +12,7 @@ own idle ones, so whatever it caches within its reserve stays until it chooses t
 
 from collections.abc import Hashable
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 UNLIMITED = 2**62
@@ -48,6 +49,7 @@ class Account:
     """What one tenant holds, waits for and has been through. Only the `Ledger` moves blocks."""
 
     __slots__ = (
+        "admitted_in",
         "cache",
         "ceiling",
         "evictable",
@@ -79,6 +81,8 @@ class Account:
         """Unfinished requests, and those of them that wait."""
         self.tokens = 0.0
         """The virtual token counter: tokens served, over the weight."""
+        self.admitted_in = -inf
+        """The scheduler's pass in which a request of it was admitted last."""
         self.slotted = 0
         """The step in which it was last given a slot for its share of them."""
         self.stored = 0

@@ -35,8 +35,6 @@ DECODE_COST = 2
 """What a decoded token counts beside a prefill token (VTC)."""
 OUTGROWN_S = 60.0
 """How long a preempted request that quotas have left no room for may wait for some (seconds)."""
-_UPCOMING = 64
-"""Waiting requests for which a step under contention keeps tokens, at most."""
 _LOOKUPS_PER_STEP = 1 << 15
 """Tokens of waiting requests that are looked up for that in one step; the last may exceed them."""
 _LOOKED_UP_FOR = 16
@@ -187,7 +185,7 @@ class _Guarded(Scheduler):
         # What decodes is not kept from it by prompts that stand before it in vLLM's order.
         decodes = (len(self.running) - len(self._inflight_prefills)) * self._decode_tokens
         left = max(self.step_budget.least, self.max_num_scheduled_tokens - decodes)
-        tokens = min(self.step_budget.tokens(), left)
+        tokens = self.waiting.step_tokens = min(self.step_budget.tokens(), left)
         demands: dict[Account, int] = {}
         for request in self.running if self._inflight_prefills else ():
             if request in self._inflight_prefills:
@@ -196,7 +194,7 @@ class _Guarded(Scheduler):
                 demands[account] = demands.get(account, 0) + left
         slots = self.max_num_active_reqs - len(self.running)
         if slots > 0 and self.connector is None:
-            self._add_upcoming(demands, tokens, min(slots, _UPCOMING))
+            self._add_upcoming(demands, tokens, slots)
         return Shares(tokens, demands)
 
     def _add_upcoming(self, demands: dict[Account, int], tokens: int, most: int) -> None:
@@ -205,22 +203,29 @@ class _Guarded(Scheduler):
         Tokens that are kept for a request that cannot have them would be nobody's.
         """
         pins: dict[Account, int] = {}
-        for request in self.waiting.upcoming(most):
+        served: dict[Account, float] = {}
+        for request in self.waiting.upcoming(most, served.__getitem__):
             account = request.saltwall_holder.account
-            before = pins.get(account)
+            before, blocks = pins.get(account), self._most_blocks(request)
             if before is None:
                 fits = self._seems_to_fit(request)
             else:
-                fits = before + self._most_blocks(request) <= self.ledger.allowance(account)
-            pins[account] = (before or 0) + (
-                self._most_blocks(request) if fits else self.ledger.total
-            )
-            if fits and demands.get(account, 0) < tokens:
-                # What was not looked up asks for nothing, and may have what others leave.
-                if self._recent(request) is None and self._lookups < _LOOKUPS_PER_STEP:
-                    self.predict(request)
-                _, _, cached = self._recent(request) or (0, 0, request.num_tokens)
-                demands[account] = demands.get(account, 0) + request.num_tokens - cached
+                fits = before + blocks <= self.ledger.allowance(account)
+            if not fits:
+                served[account] = inf
+                continue
+            pins[account] = (before or 0) + blocks
+            # What was not looked up asks for nothing, and may have what others leave.
+            if self._recent(request) is None and self._lookups < _LOOKUPS_PER_STEP:
+                self.predict(request)
+            _, _, cached = self._recent(request) or (0, 0, request.num_tokens)
+            demand = request.num_tokens - cached
+            demands[account] = demands.get(account, 0) + demand
+            counted = max(demand, self._slot_tokens) / account.weight
+            served[account] = served.get(account, 0.0) + counted
+            tokens -= demand
+            if tokens <= 0:
+                break
 
     def _seems_to_fit(self, request: Any) -> bool:
         """Whether a tenant's head can be admitted, by the last look at it."""

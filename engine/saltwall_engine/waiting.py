@@ -9,7 +9,9 @@ import time
 from bisect import bisect_left, insort
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator
-from itertools import chain, islice, zip_longest
+from heapq import heapify, heappop, heapreplace
+from itertools import chain, islice
+from math import inf
 from typing import Any, NamedTuple
 
 from vllm.v1.core.sched.request_queue import RequestQueue, SchedulingPolicy
@@ -26,8 +28,13 @@ URGENT_PER_STEP = 8
 
 RECENT_S = 60.0
 """How long a tenant that has no more work still counts as one who may be back (seconds)."""
+_RECENT_PASSES = 2
+"""Passes after an admission in which its tenant's next request comes as soon as it can: in async
+scheduling the next step is scheduled before the answer is known."""
 _HEAD_LOOKS = 8
 """Requests of one line that are looked at for one that is able to run."""
+_UPCOMING = 256
+"""Lines of which a step keeps tokens for what waits."""
 _FLOOR_LOOKS = 64
 """Lines that are looked at for the least counter of those that compete."""
 _RECLAIM_PASSES = 16
@@ -130,6 +137,8 @@ class TenantQueue(RequestQueue):
         self._live: dict[Account, None] = {}
         self._left: OrderedDict[Account, float] = OrderedDict()
         self._clock = clock
+        self.step_tokens = 0
+        """Prefill tokens of a step that several tenants share."""
         self.weight = 0.0
         """Of the tenants with unfinished requests, together."""
         self._serial = 0
@@ -326,11 +335,28 @@ class TenantQueue(RequestQueue):
         """
         return [self.head(line.account) for line in self._upcoming(most, beside, wanted)]
 
-    def upcoming(self, most: int) -> list[Any]:
-        """The `most` requests that come next: each line's first one, then their second ones."""
-        levels = zip_longest(*(islice(x.requests.values(), most) for x in self._upcoming(most)))
-        able = (r for level in levels for r in level if r is not None and _able(r))
-        return list(islice(able, most))
+    def upcoming(self, most: int, served: Callable[[Account], float]) -> Iterator[Any]:
+        """The `most` requests that come next, if each is served when it comes.
+
+        Args:
+            served: by how much a tenant's counter is higher by then, infinite when no more of its
+                requests can be served; asked after each of them.
+        """
+        lines = self._upcoming(min(most, _UPCOMING))
+        turns = [(line.account.tokens, number) for number, line in enumerate(lines)]
+        heapify(turns)
+        requests = [filter(_able, islice(line.requests.values(), most)) for line in lines]
+        while most > 0 and turns:
+            _, number = turns[0]
+            account, request = lines[number].account, next(requests[number], None)
+            if request is not None:
+                yield request
+                most -= 1
+            after = inf if request is None else account.tokens + served(account)
+            if after < inf:
+                heapreplace(turns, (after, number))
+            else:
+                heappop(turns)
 
     def _upcoming(
         self, most: int, beside: int = 0, wanted: Callable[[Account], bool] = lambda _: True
@@ -351,9 +377,13 @@ class TenantQueue(RequestQueue):
         """Counts a new request; a tenant that had none waiting is lifted to those that compete.
 
         What runs does not keep a counter low: or else one long generation would save up credit.
+        Whose requests were all admitted just now, and who sends the next ones, has not been away:
+        it is owed the step that another one may have had meanwhile.
         """
         if not account.waiting:
-            account.tokens = max(account.tokens, self._floor())
+            recent = self._pass - account.admitted_in <= _RECENT_PASSES
+            floor = self._floor(step=self.step_tokens if recent else 0)
+            account.tokens = max(account.tokens, floor)
         account.live += 1
         if account.live == 1:
             self._left.pop(account, None)
@@ -371,17 +401,20 @@ class TenantQueue(RequestQueue):
         if line is not None and line.stood_by:
             line.stood_by = False
             account.tokens = max(account.tokens, self._floor(account))
-        account.tokens = max(account.tokens, self._admitted)
+        if self._pass - account.admitted_in > 2 * _RECENT_PASSES:
+            account.tokens = max(account.tokens, self._admitted)
+        account.admitted_in = self._pass
         if self._in_turn:  # the lowest one's part of a step may be of several requests
             self._admitted = max(self._admitted, min(account.tokens, self._floor(account)))
 
-    def _floor(self, but: Account | None = None) -> float:
+    def _floor(self, but: Account | None = None, step: int = 0) -> float:
         """The least counter of the tenants that compete; where none does, the highest of all.
 
         Nobody is owed what others were given while nobody waited.
 
         Args:
             but: a tenant that does not count.
+            step: tokens of which the one with the least counter may have been served last.
         """
         competing = [request.saltwall_holder.account for request in self._prefilling]
         for line in chain(islice(self.urgent, URGENT_PER_STEP), self._sitting):
@@ -392,11 +425,12 @@ class TenantQueue(RequestQueue):
             if line.account is not but and (looks >= _FLOOR_LOOKS or self._competes(line)):
                 competing.append(line.account)
                 break
-        least = min((x.tokens for x in competing if x is not but), default=None)
-        if least is None:
+        competing = [account for account in competing if account is not but]
+        if not competing:
             self._most = max(self._most, *(account.tokens for account in self._live), 0.0)
             return self._most
-        return least
+        least = min(competing, key=lambda account: account.tokens)
+        return least.tokens - step / least.weight
 
     def _competes(self, line: Line) -> bool:
         return bool(line.requests) and line.parked is None and _able(self.head(line.account))

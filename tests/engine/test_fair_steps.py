@@ -143,6 +143,8 @@ def test_long_cached_prompts_that_wait_are_looked_up_seldom(
     text = prompt(20000)
     name = engine.submit(GREEDY, text, 1)
     steps(engine, lambda: name in engine.finished)
+    for _ in range(8):
+        engine.submit(VICTIM, prompt(3000), 1)
     engine.account(GREEDY).tokens += 1e9
     for number in range(64):
         engine.submit(GREEDY, [*text[:-1], number], 1)

@@ -4,6 +4,7 @@ Each test lets other tenants do what could hide one from the scheduler, or put i
 it should go before, and counts the steps that its small request takes.
 """
 
+from collections.abc import Mapping
 from concurrent.futures import Future
 from statistics import median
 from typing import Any
@@ -175,6 +176,24 @@ def test_tiny_requests_do_not_take_every_slot_that_another_is_entitled_to(
     assert taken <= 6
 
 
+def shares(
+    engine: TimedEngine, kept: Mapping[UUID, tuple[int, int]], count: int
+) -> dict[UUID, int]:
+    """The tokens that tenants are served in so many steps, but for the first quarter.
+
+    Args:
+        kept: the size of each tenant's prompts, and how many of them always wait.
+    """
+    served = dict.fromkeys(kept, 0)
+    for step in range(count):
+        for tenant, (size, waiting) in kept.items():
+            keep_waiting(engine, tenant, size, 1, waiting)
+        owners = {name: request.saltwall_holder.account for name, request in engine.live.items()}
+        for name, tokens in engine.step().num_scheduled_tokens.items():
+            served[owners[name].tenant] += tokens if step >= count // 4 and name in owners else 0
+    return served
+
+
 @ASYNC
 @pytest.mark.parametrize("token_ms", [0.2, 0.005], ids=["slow", "fast"])
 def test_tokens_go_by_weight_where_both_always_wait(
@@ -184,14 +203,32 @@ def test_tokens_go_by_weight_where_both_always_wait(
     engine = make_engine(asynchronous=asynchronous, running=64, step_tokens=512)
     engine.fixed_ms, engine.token_ms = token_ms * 100, token_ms
     engine.scheduler.set_quota(VICTIM, Quota(weight=4.0))
-    served = dict.fromkeys((GREEDY, VICTIM), 0)
-    for step in range(120):
-        for tenant in served:
-            keep_waiting(engine, tenant, 132, 1, 20)
-        owners = {name: request.saltwall_holder.account for name, request in engine.live.items()}
-        for name, tokens in engine.step().num_scheduled_tokens.items():
-            served[owners[name].tenant] += tokens if step >= 30 and name in owners else 0
+    served = shares(engine, {GREEDY: (132, 20), VICTIM: (132, 20)}, 120)
     assert 3 <= served[VICTIM] / served[GREEDY] <= 5
+
+
+@ASYNC
+@pytest.mark.parametrize("weight", [1.0, 4.0])
+def test_tokens_go_by_weight_where_a_tenants_part_is_many_requests(
+    make_engine: MakeEngine, asynchronous: bool, weight: float
+) -> None:
+    """Tiny prompts beside long ones, of which one would take the whole step."""
+    engine = make_engine(asynchronous=asynchronous, running=256, step_tokens=8192)
+    engine.fixed_ms, engine.token_ms = 10.0, 0.005
+    engine.scheduler.set_quota(VICTIM, Quota(weight=weight, store=False))  # nothing is cached
+    served = shares(engine, {GREEDY: (4000, 8), VICTIM: (64, 250)}, 90)
+    assert 0.75 * weight <= served[VICTIM] / served[GREEDY] <= 1.33 * weight
+
+
+@ASYNC
+def test_a_tenant_whose_requests_are_all_admitted_is_still_owed_its_part(
+    make_engine: MakeEngine, asynchronous: bool
+) -> None:
+    """The next ones come before the next step: it has not been away."""
+    engine = make_engine(asynchronous=asynchronous, running=64, step_tokens=512)
+    engine.scheduler.set_quota(VICTIM, Quota(weight=4.0))
+    served = shares(engine, {GREEDY: (100, 40), VICTIM: (100, 3)}, 120)
+    assert served[VICTIM] / served[GREEDY] >= 2.5
 
 
 def test_requests_that_end_in_their_step_do_not_take_all_slots(make_engine: MakeEngine) -> None:
