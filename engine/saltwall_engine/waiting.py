@@ -401,7 +401,7 @@ class TenantQueue(RequestQueue):
         if line is not None and line.stood_by:
             line.stood_by = False
             account.tokens = max(account.tokens, self._floor(account))
-        if self._pass - account.admitted_in > 2 * _RECENT_PASSES:
+        if self._pass - account.admitted_in > 2 * _RECENT_PASSES:  # else it was not left behind
             account.tokens = max(account.tokens, self._admitted)
         account.admitted_in = self._pass
         if self._in_turn:  # the lowest one's part of a step may be of several requests

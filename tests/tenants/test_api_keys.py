@@ -201,7 +201,7 @@ async def test_old_pepper_still_checks_old_keys(
 async def test_unknown_id_costs_what_a_wrong_secret_costs(
     db: Database, keyring: Keyring, key: api_keys.NewKey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Both make one query, one MAC of one size and one comparison of one size."""
+    """Both make one query, read one row, and make one MAC and one comparison of one size."""
     work: list[tuple[str, int, int]] = []
     real_new, real_compare = hmac.new, hmac.compare_digest
 
@@ -219,11 +219,13 @@ async def test_unknown_id_costs_what_a_wrong_secret_costs(
     assert mine is not None
     done = []
     async with db.snapshot() as tx:
-        execute, queries = tx.execute, []
+        execute, queries, read = tx.execute, list[str](), list[list[list[type]]]()
 
         async def counted_execute(statement: object) -> object:
             queries.append(str(statement))
-            return await execute(statement)  # type: ignore[call-overload]
+            rows = (await execute(statement)).freeze()  # type: ignore[call-overload]
+            read.append([[type(value) for value in row[1:]] for row in rows()])
+            return rows()
 
         monkeypatch.setattr(tx, "execute", counted_execute)
         for wrong in (fresh, dataclasses.replace(mine, secret=fresh.secret)):
@@ -234,6 +236,8 @@ async def test_unknown_id_costs_what_a_wrong_secret_costs(
     assert done[0] == done[1]
     assert [name for name, *_ in done[0][0]] == ["mac", "compare"]
     assert len(done[0][1]) == 1
+    assert [len(rows) for rows in read] == [1, 1]
+    assert read[0] == read[1]
 
 
 async def test_last_used_only_moves_forward(db: Database, key: api_keys.NewKey) -> None:
